@@ -1,0 +1,72 @@
+# Everything a contributor runs. "make" alone lists it.
+
+## GO: the go command
+GO ?= go
+## VERSION: what the binary reports as its version; by default what git describe says
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+## PACKAGES: the packages that test and race run
+PACKAGES ?= ./...
+## TESTFLAGS: more flags for go test, such as -v or -run=Name
+TESTFLAGS ?=
+## TESTTIMEOUT: how long one package's tests may take before they count as hung
+TESTTIMEOUT ?= 15m
+## RESULTS: where test runs are kept until they are added up
+RESULTS ?= bin/test-results
+## FUZZTIME: how long each fuzz target runs
+FUZZTIME ?= 10s
+## BENCHFLAGS: more flags for the benchmarks
+BENCHFLAGS ?=
+
+export GO RESULTS TESTTIMEOUT FUZZTIME
+
+.DEFAULT_GOAL := help
+.PHONY: help build test test-all race fuzz crash bench bench-short lint fmt clean testreport
+
+help: ## list targets and variables
+	@echo 'targets:'
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@echo 'variables:'
+	@awk '/^## [A-Z]+: / { name = $$2; sub(/^## [A-Z]+: /, ""); sub(/:$$/, "", name); text = $$0; \
+		getline; sub(/^[A-Z]+ \?= ?/, ""); printf "  %-12s %s%s\n", name, text, ($$0 == "" || /\$$/ ? "" : " (" $$0 ")") }' $(firstword $(MAKEFILE_LIST))
+
+# The program's main package keeps the version in the variable "version".
+build: ## build bin/promethean, static and without cgo
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/promethean ./cmd/promethean
+
+test: testreport ## run all tests that need nothing but Go
+	@bin/testreport -results $(RESULTS) -suite go -- -timeout $(TESTTIMEOUT) $(TESTFLAGS) $(PACKAGES)
+
+# The suites with servers run also when the first ones failed, so that one run
+# shows all there is to repair.
+test-all: ## run the tests, then the suites that need a server
+	@rm -rf $(RESULTS)
+	@status=0; $(MAKE) --no-print-directory test || status=1; scripts/test-servers || status=1; exit $$status
+
+race: testreport ## run the tests under the race detector (needs a C compiler)
+	@CGO_ENABLED=1 bin/testreport -- -race -timeout $(TESTTIMEOUT) $(TESTFLAGS) $(PACKAGES)
+
+fuzz: ## run every fuzz target for FUZZTIME
+	@scripts/fuzz
+
+# A folder that is not there yet is left out: the go command refuses to look into it.
+CRASHED := $(patsubst %,./%/...,$(wildcard store cmd))
+crash: ## run the crash tests at full length
+	$(if $(CRASHED),PROMETHEAN_CRASH=long $(GO) test -run Crash -count=1 -timeout 60m $(TESTFLAGS) $(CRASHED),@echo 'crash: no package has crash tests')
+
+bench: ## measure us and our peers, and print the ratios
+	$(GO) run ./bench $(BENCHFLAGS)
+
+bench-short: ## the same, each measurement once and short
+	$(GO) run ./bench -short $(BENCHFLAGS)
+
+lint: ## check formatting and run the linters
+	@scripts/lint
+
+fmt: ## format all Go files
+	@scripts/fmt
+
+clean: ## remove what was built, and the pinned tools
+	rm -rf bin .tools
+
+testreport:
+	@$(GO) build -o bin/testreport ./internal/testreport

@@ -1,0 +1,181 @@
+package arch
+
+// The names of packages below are relative to the module, and the root package
+// goes by the name of the module. In a pattern, "*" stands for any text within
+// one segment and a trailing "/..." for the folder and all below it.
+//
+// The part of a name that the pattern fixes is the package's room: under
+// "store/*/...", the room of store/logstore/internal/frame is store/logstore.
+// Packages of one room may import each other whatever the tables say.
+
+const root = "promethean"
+
+// anything is a pattern for every package of the module.
+const anything = "..."
+
+// placement says what the packages of some rooms may import of ours.
+type placement struct {
+	rule     string
+	packages []string
+	mayUse   []string
+	reason   string
+}
+
+// capabilities each add one thing over the hub.
+var capabilities = []string{
+	"partition/...", "schema/...", "deadletter/...", "outbox/...",
+	"changefeed/...", "view/...", "timetravel/...", "compact/...",
+}
+
+// shared packages are internal ones that any room from group upwards may use.
+// The room internal/app is kept out of their reach by the rule about importers.
+const shared = "internal/..."
+
+// placements is read from the top: the first entry that fits a package decides.
+// It goes from the leaf to the programs, so that an entry uses what stands above it.
+var placements = []placement{
+	{
+		rule:     "event is a leaf",
+		packages: []string{"event/..."},
+		mayUse:   nil,
+		reason:   "the vocabulary is shared by hub, engines and clients, so it must not drag any of them along",
+	},
+	{
+		rule:     "store holds ports only",
+		packages: []string{"store"},
+		mayUse:   []string{"event"},
+		reason:   "the ports are what engines are written against, so they must not know an engine or a user of one",
+	},
+	{
+		rule:     "storetest knows the ports only",
+		packages: []string{"store/storetest/..."},
+		mayUse:   []string{"event", "store"},
+		reason:   "one suite judges every engine, so it must not know any of them",
+	},
+	{
+		rule:     "an engine knows the ports only",
+		packages: []string{"store/*/..."},
+		mayUse:   []string{"event", "store"},
+		reason:   "an engine can be replaced only while it knows neither its users nor another engine",
+	},
+	{
+		rule:     "group stands on the ports",
+		packages: []string{"group/..."},
+		mayUse:   []string{"event/...", "store", shared},
+		reason:   "delivery must work over any engine and without a hub around it",
+	},
+	{
+		rule:     "the hub stands on delivery",
+		packages: []string{root},
+		mayUse:   []string{"event/...", "store", "group/...", shared},
+		reason:   "an embedder who imports the hub gets no capability, engine or server that was not asked for",
+	},
+	{
+		rule:     "a capability stands on the hub",
+		packages: capabilities,
+		mayUse:   join([]string{"event/...", "store", "group/...", root, shared}, capabilities),
+		reason:   "capabilities decorate the bus and must work embedded, without a server",
+	},
+	{
+		rule:     "wire is the table of frames and codes",
+		packages: []string{"wire/..."},
+		mayUse:   join([]string{"event/...", "store", "group/...", root, shared}, capabilities),
+		reason:   "it names the errors of all rooms below, and is shared by the two ends of a connection, so it knows neither",
+	},
+	{
+		rule:     "the client knows the wire, not the server",
+		packages: []string{"client/..."},
+		mayUse:   []string{"event/...", root, "wire/...", shared},
+		reason:   "it is linked into other people's programs",
+	},
+	{
+		rule:     "the console is a leaf",
+		packages: []string{"web/..."},
+		mayUse:   nil,
+		reason:   "it holds embedded files; whatever serves them decides how",
+	},
+	{
+		rule:     "lint knows the rules it checks",
+		packages: []string{"lint/..."},
+		mayUse:   []string{"event/...", "schema/...", shared},
+		reason:   "an analyzer runs in editors and builds, far from any hub",
+	},
+	{
+		rule:     "the gateway stands on capabilities",
+		packages: []string{"gateway/..."},
+		mayUse:   join([]string{"event/...", "store", "group/...", root, "wire/...", "web/...", shared}, capabilities),
+		reason:   "handlers serve whatever hub they are given, and never choose an engine",
+	},
+	{
+		rule:     "the harness is made of public rooms",
+		packages: []string{"prometheantest/..."},
+		mayUse: join([]string{"event/...", "store/...", "group/...", root, "wire/...", "gateway/...", "client/...", shared},
+			capabilities),
+		reason: "users import it in their own tests and must be able to build the same by hand",
+	},
+	{
+		rule:     "the application composes everything",
+		packages: []string{"internal/app/..."},
+		mayUse:   []string{anything},
+		reason:   "configuration decides which engine and which capabilities are put together, in one room only",
+	},
+	{
+		rule:     "shared internals are leaves",
+		packages: []string{"internal/*/..."},
+		mayUse:   []string{"event/..."},
+		reason:   "what many rooms use must not depend on any of them",
+	},
+	{
+		rule:     "a command is a shell around the application",
+		packages: []string{"cmd/*/..."},
+		mayUse:   []string{"internal/app/..."},
+		reason:   "what a command does has to be testable without starting a process",
+	},
+	{
+		rule:     "programs beside the product use it as an embedder does",
+		packages: []string{"bench/...", "examples/...", "docs/..."},
+		mayUse:   []string{anything},
+		reason:   "comparisons and examples put together a hub of their own choosing",
+	},
+}
+
+// restriction says who alone may import some packages.
+type restriction struct {
+	rule     string
+	packages []string
+	usedBy   []string
+	remedy   string
+	reason   string
+}
+
+var restrictions = []restriction{
+	{
+		rule:     "drivers are chosen by programs",
+		packages: []string{"store/*store/...", "outbox/*outbox/...", "changefeed/*feed/..."},
+		usedBy:   []string{"internal/app/...", "cmd/...", "bench/...", "examples/...", "prometheantest/..."},
+		remedy:   "take the port as a parameter and let internal/app pass the driver in",
+		reason:   "a driver brings a database client with it, which no library user asked for",
+	},
+	{
+		rule:     "only commands start the application",
+		packages: []string{"internal/app/..."},
+		usedBy:   []string{"cmd/..."},
+		remedy:   "move what is needed into the room that it is about",
+		reason:   "the application imports every driver, and so would whoever imports it",
+	},
+}
+
+// maxLines is the length at which a file is no longer read in one sitting.
+const maxLines = 600
+
+// emptyNames are package names that say nothing about what is inside.
+var emptyNames = []string{"util", "utils", "common", "types", "helper", "helpers"}
+
+// rules about single packages and files; the checks are in check_test.go.
+const (
+	rulePlace  = "every package has a place"
+	ruleDoc    = "every package has a package comment"
+	ruleName   = "a package is named for what it holds"
+	ruleLength = "a file can be read in one sitting"
+	ruleCgo    = "no cgo"
+)
