@@ -1,0 +1,340 @@
+package logstore
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"promethean/event"
+	"promethean/store"
+	"promethean/store/logstore/internal/chunk"
+	"promethean/store/logstore/internal/run"
+)
+
+// The manifest lives in Pebble: which files there are, what they hold, and
+// the small state of topics and groups, all as of an LSN. Keys:
+//
+//	m format         version of the whole directory, u32
+//	m applied        the LSN up to which the journal is not needed, u64
+//	m file           the next file number, u64
+//	t topic          name, sealed seq, first seq, lowest stored seq, bytes, settings
+//	d topic first    section of a topic: chunk, last seq, bytes, place in the chunk's index, largest ts, last commit time
+//	c chunk          a chunk's size, and how much of it is live
+//	r kind age       a run of an index: file, tier
+//	g topic group    a group's state
+const manifestVersion = 1
+
+var (
+	keyFormat  = []byte("mformat")
+	keyApplied = []byte("mapplied")
+	keyFile    = []byte("mfile")
+)
+
+func topicKey(num uint32) []byte { return binary.BigEndian.AppendUint32([]byte("t"), num) }
+
+func sectionKey(num uint32, first uint64) []byte {
+	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint32([]byte("d"), num), first)
+}
+
+func chunkKey(file uint64) []byte { return binary.BigEndian.AppendUint64([]byte("c"), file) }
+
+func runKey(kind indexKind, age uint64) []byte {
+	return binary.BigEndian.AppendUint64([]byte{'r', byte(kind)}, age)
+}
+
+func groupKey(k cursorKey) []byte {
+	return append(binary.BigEndian.AppendUint32([]byte("g"), k.topic), k.group...)
+}
+
+// section is a row of the directory.
+type section struct {
+	topic       uint32
+	first, last uint64
+	chunk       uint64
+	bytes       int64
+	maxTS       int64
+	lastAt      int64
+	entry       chunk.Entry
+}
+
+func (x *section) value() []byte {
+	var e encoder
+	e.num(x.chunk)
+	e.num(x.last - x.first)
+	e.num(uint64(x.bytes))
+	e.num(x.entry.Off)
+	e.num(uint64(x.entry.Len))
+	e.num(uint64(x.entry.CRC))
+	e = binary.AppendVarint(e, x.maxTS)
+	return binary.AppendVarint(e, x.lastAt)
+}
+
+func decodeSection(k, v []byte) (x section, err error) {
+	if len(k) != 13 {
+		return x, fmt.Errorf("directory key %x has the wrong length", k)
+	}
+	x.topic, x.first = binary.BigEndian.Uint32(k[1:]), binary.BigEndian.Uint64(k[5:])
+	d := decoder{b: v}
+	x.chunk, x.last, x.bytes = d.num(), x.first+d.num(), int64(d.num())
+	x.entry = chunk.Entry{Off: d.num(), Len: uint32(d.num()), CRC: uint32(d.num())}
+	for _, p := range []*int64{&x.maxTS, &x.lastAt} {
+		n, w := binary.Varint(d.b)
+		if w <= 0 {
+			return x, fmt.Errorf("directory row %x does not decode", k)
+		}
+		*p, d.b = n, d.b[w:]
+	}
+	return x, d.end("directory row")
+}
+
+// row is the topic's row with the given sealed seq and bytes. mu must be held.
+func (t *topic) row(sealed uint64, bytes int64) []byte {
+	var e encoder
+	e.text(t.name)
+	e.num(sealed)
+	e.num(t.first)
+	e.num(t.low)
+	e.num(uint64(bytes))
+	return append(e, encodeSettings(&t.settings)...)
+}
+
+// pebbleLog passes Pebble's complaints on. Pebble calls Fatalf where it cannot
+// go on: in our own goroutine when a commit fails, in its own when its
+// manifest does.
+type pebbleLog struct{ s *Store }
+
+type pebbleFatal struct{ msg string }
+
+func (l pebbleLog) Infof(string, ...any) {}
+
+func (l pebbleLog) Errorf(format string, args ...any) {
+	l.s.o.Logger.Warn("pebble", "msg", fmt.Sprintf(format, args...))
+}
+
+func (l pebbleLog) Fatalf(format string, args ...any) {
+	msg := fmt.Sprintf(format, args...)
+	if strings.Contains(format, "fatal commit error") {
+		panic(pebbleFatal{msg}) // caught in commitManifest
+	}
+	// Fatalf must not return. The process is left alive, so that readers go
+	// on and publishers hear why: only this goroutine ends.
+	l.s.fail(errors.New(msg))
+	select {}
+}
+
+// commitManifest writes b durably.
+func (s *Store) commitManifest(b *pebble.Batch) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			fatal, ok := p.(pebbleFatal)
+			if !ok {
+				panic(p)
+			}
+			err = errors.New(fatal.msg)
+			s.fail(err) // Pebble is of no use from here
+		}
+	}()
+	return b.Commit(pebble.Sync)
+}
+
+// closeDB closes Pebble, unless it has failed: then it may hold its locks for
+// ever, and the process is told to end by Err.
+func (s *Store) closeDB() (err error) {
+	if s.Err() != nil {
+		return nil
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("close manifest: %v", p)
+		}
+	}()
+	return s.db.Close()
+}
+
+// openManifest opens Pebble and loads what stays in memory.
+func (s *Store) openManifest() (applied uint64, err error) {
+	cache := pebble.NewCache(8 << 20)
+	defer cache.Unref()
+	opts := &pebble.Options{
+		FS: s.fs, Cache: cache, Logger: pebbleLog{s},
+		MemTableSize: 4 << 20, FormatMajorVersion: pebble.FormatNewest,
+	}
+	if s.db, err = pebble.Open(s.fs.PathJoin(s.dir, "state"), opts); err != nil {
+		s.db = nil
+		return 0, fmt.Errorf("open manifest: %w", err)
+	}
+	version, err := s.manifestNum(keyFormat)
+	if err != nil {
+		return 0, err
+	}
+	switch {
+	case version == 0:
+		b := s.db.NewBatch()
+		putNum(b, keyFormat, manifestVersion)
+		if err := s.commitManifest(b); err != nil {
+			return 0, err
+		}
+	case version > manifestVersion:
+		return 0, fmt.Errorf("%w: directory has version %d, this program knows up to %d", store.ErrFormat, version, manifestVersion)
+	}
+	if applied, err = s.manifestNum(keyApplied); err != nil {
+		return 0, err
+	}
+	if s.nextFile, err = s.manifestNum(keyFile); err != nil {
+		return 0, err
+	}
+	return applied, errors.Join(s.loadTopics(), s.loadGroups(), s.loadRuns())
+}
+
+func putNum(b *pebble.Batch, key []byte, v uint64) {
+	// A batch in memory cannot fail; its commit can.
+	_ = b.Set(key, binary.BigEndian.AppendUint64(nil, v), nil)
+}
+
+func (s *Store) manifestNum(key []byte) (uint64, error) {
+	v, c, err := s.db.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read manifest: %w", err)
+	}
+	n := uint64(math.MaxUint64)
+	if len(v) == 8 {
+		n = binary.BigEndian.Uint64(v)
+	}
+	return n, c.Close()
+}
+
+// scanManifest calls fn with each row whose key lies in [from, to).
+func (s *Store) scanManifest(from, to []byte, fn func(k, v []byte) error) (err error) {
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
+	if err != nil {
+		return fmt.Errorf("read manifest: %w", err)
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	for ok := it.First(); ok; ok = it.Next() {
+		v, err := it.ValueAndErr()
+		if err == nil {
+			err = fn(it.Key(), v)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return it.Error()
+}
+
+func (s *Store) loadTopics() error {
+	return s.scanManifest([]byte("t"), []byte("u"), func(k, v []byte) error {
+		d := decoder{b: v}
+		t := &topic{num: binary.BigEndian.Uint32(k[1:]), known: true}
+		t.name, t.sealed, t.first, t.low, t.bytes = d.text(), d.num(), d.num(), d.num(), int64(d.num())
+		t.last = t.sealed
+		var err error
+		if t.settings, err = decodeSettings(d.b); err != nil || d.bad {
+			return fmt.Errorf("manifest: topic number %d does not decode", t.num)
+		}
+		if int(t.num) != len(s.byNum)+1 {
+			return fmt.Errorf("manifest: topic %s has number %d, %d is due", t.name, t.num, len(s.byNum)+1)
+		}
+		s.topics[t.name] = t
+		s.byNum = append(s.byNum, t)
+		return nil
+	})
+}
+
+func (s *Store) loadGroups() error {
+	return s.scanManifest([]byte("g"), []byte("h"), func(k, v []byte) error {
+		num := binary.BigEndian.Uint32(k[1:])
+		if num == 0 || int(num) > len(s.byNum) {
+			return fmt.Errorf("manifest: group %s is on unknown topic number %d", k[5:], num)
+		}
+		c, err := decodeCursor(s.byNum[num-1].name, v)
+		if err != nil {
+			return fmt.Errorf("manifest: group %s: %w", k[5:], err)
+		}
+		s.cursors[cursorKey{num, c.Group}] = &c
+		return nil
+	})
+}
+
+func (s *Store) loadRuns() error {
+	for _, kind := range []indexKind{idIndex, keyIndex} {
+		list := &s.ids
+		if kind == keyIndex {
+			list = &s.keys
+		}
+		err := s.scanManifest([]byte{'r', byte(kind)}, []byte{'r', byte(kind) + 1}, func(k, v []byte) error {
+			d := decoder{b: v}
+			tr := tierRun{age: binary.BigEndian.Uint64(k[2:]), file: d.num(), tier: int(d.num())}
+			if err := d.end("manifest: run"); err != nil {
+				return err
+			}
+			var err error
+			tr.run, err = run.Open(s.fs, s.runPath(tr.file))
+			if err == nil {
+				*list = append(*list, tr)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for _, r := range s.ids {
+		var id event.ID
+		copy(id[:], r.run.Last())
+		if compareID(id, s.idHigh) > 0 {
+			s.idHigh = id
+		}
+	}
+	return nil
+}
+
+func (s *Store) runPath(file uint64) string {
+	return s.fs.PathJoin(s.dir, fmt.Sprintf("%08d.run", file))
+}
+
+func (s *Store) chunkPath(file uint64) string {
+	return s.fs.PathJoin(s.dir, fmt.Sprintf("%08d.chunk", file))
+}
+
+// removeOrphans deletes files that no row names: a seal or a merge that did
+// not come to its end.
+func (s *Store) removeOrphans() error {
+	wanted := map[string]bool{}
+	for _, t := range []tiers{s.ids, s.keys} {
+		for _, r := range t {
+			wanted[s.runPath(r.file)] = true
+		}
+	}
+	err := s.scanManifest([]byte("c"), []byte("d"), func(k, _ []byte) error {
+		wanted[s.chunkPath(binary.BigEndian.Uint64(k[1:]))] = true
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	names, err := s.fs.List(s.dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		path := s.fs.PathJoin(s.dir, name)
+		if (strings.HasSuffix(name, ".run") || strings.HasSuffix(name, ".chunk")) && !wanted[path] {
+			if err := s.fs.Remove(path); err != nil {
+				return err
+			}
+		}
+		delete(wanted, path)
+	}
+	for path := range wanted {
+		return &store.CorruptError{File: path, Detail: "the file is missing"}
+	}
+	return nil
+}
