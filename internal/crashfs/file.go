@@ -107,12 +107,12 @@ func (f *file) write(op Op, p []byte, off int64) (int, error) {
 	lost := f.fs.frozen != nil
 	partly, err := f.fs.judge(op, f.name)
 	if partly && err == nil && !lost { // only the write that meets the moment
-		f.fs.writeFrozen(f.n, p[:f.fs.portion(len(p))], off)
+		f.fs.writeFrozen(f.n, p[:f.fs.portion(len(p), off)], off)
 	}
 	if err != nil {
 		n := 0
 		if partly {
-			n = f.fs.portion(len(p))
+			n = f.fs.portion(len(p), off)
 			f.n.write(p[:n], off)
 		}
 		if f.fs.crashed {

@@ -42,14 +42,14 @@ const (
 	// Crash: the operation and all later ones change nothing and fail with
 	// ErrCrashed.
 	Crash Action = iota
-	// CrashPartly is Crash after a write has put down some of its bytes.
+	// CrashPartly is Crash after a write has put down some of its sectors.
 	CrashPartly
 	// Lose: the power fails unnoticed. The operation and all later ones
 	// succeed as far as the caller can see, and Image shows the disk without
 	// them. Programs that panic on a broken disk can be crashed so; whatever
 	// they say once Fired is true no longer counts.
 	Lose
-	// LosePartly is Lose after a write has put down some of its bytes.
+	// LosePartly is Lose after a write has put down some of its sectors.
 	LosePartly
 	// Fail: the operation changes nothing and fails with the plan's error.
 	Fail
@@ -142,18 +142,24 @@ func (fs *FS) judge(op Op, name string) (partly bool, err error) {
 	return p.Do == FailPartly, p.Err
 }
 
-// portion says how much of a partial write of n bytes is put down: never all
-// of it, and different for different operations.
-func (fs *FS) portion(n int) int {
+// portion says how much of a partial write of n bytes at off is put down: never
+// all of it, and different for different operations. A crash leaves whole
+// sectors; a write that fails may end anywhere.
+func (fs *FS) portion(n int, off int64) int {
 	if n == 0 {
 		return 0
 	}
-	return int(uint64(fs.seen) * 0x9e3779b97f4a7c15 >> 32 % uint64(n))
+	part := int(uint64(fs.seen) * 0x9e3779b97f4a7c15 >> 32 % uint64(n))
+	if fs.plan.Do == FailPartly {
+		return part
+	}
+	end := (off + int64(part)) / Sector * Sector
+	return int(max(end-off, 0))
 }
 
 // CrashAt arms a crash that nobody notices, see Lose, at the k-th change of
-// any kind from now. Where partly is set and it is a write, some of its bytes
-// are put down.
+// any kind from now. Where partly is set and it is a write, some of its
+// sectors are put down.
 func (fs *FS) CrashAt(k int, partly bool) {
 	p := Plan{At: k, Do: Lose}
 	if partly {

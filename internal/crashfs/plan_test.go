@@ -69,22 +69,22 @@ func TestLose(t *testing.T) {
 				if fs.Fired() != (2*i >= k) {
 					t.Fatalf("change %d, power lost at %d: fired %v", 2*i, k, fs.Fired())
 				}
-				write(t, f, fill('w', 100))
+				write(t, f, fill('w', 5000))
 				ok(t, f.Sync())
 			}
 			ok(t, fs.Rename("a", "b"))
 			syncDir(t, fs, "/")
-			if got := len(content(t, fs, "b")); got != 600 {
-				t.Fatalf("the caller sees %d bytes of 600", got)
+			if got := len(content(t, fs, "b")); got != 30000 {
+				t.Fatalf("the caller sees %d bytes of 30000", got)
 			}
 			synced := content(t, fs.Remains(0), "a")
-			if want := (k - 1) / 2 * 100; len(synced) != want {
+			if want := (k - 1) / 2 * 5000; len(synced) != want {
 				t.Fatalf("power lost at %d: %d bytes are durable, want %d", k, len(synced), want)
 			}
-			all := len(content(t, fs.Remains(1), "a")) - k/2*100
+			all := len(content(t, fs.Remains(1), "a")) - k/2*5000
 			switch {
 			case all == 0:
-			case partly && k%2 == 1 && all > 0 && all < 100:
+			case partly && k%2 == 1 && all > 0 && all < 5000:
 				lengths[all] = true
 			default:
 				t.Fatalf("power lost at %d, partly %v: %d bytes too many are written", k, partly, all)
@@ -146,13 +146,16 @@ func TestCrashPartly(t *testing.T) {
 		for range k - 1 {
 			write(t, f, fill('w', 100))
 		}
-		if n, err := f.Write(fill('p', 100)); n != 0 || !errors.Is(err, crashfs.ErrCrashed) {
+		if n, err := f.Write(fill('p', 10000)); n != 0 || !errors.Is(err, crashfs.ErrCrashed) {
 			t.Fatalf("the write that crashes: %d, %v", n, err)
 		}
 		got := content(t, fs.Image(0, crashfs.Config{Data: crashfs.KeepAll}), "a")
 		part := len(got) - (k-1)*100
-		if part < 0 || part >= 100 || !bytes.Equal(got[len(got)-part:], fill('p', part)) {
+		if part < 0 || part >= 10000 || !bytes.Equal(got[len(got)-part:], fill('p', part)) {
 			t.Fatalf("crash at %d left %d bytes", k, len(got))
+		}
+		if part > 0 && len(got)%crashfs.Sector != 0 {
+			t.Fatalf("crash at %d left a torn sector", k)
 		}
 		lengths[part] = true
 	}

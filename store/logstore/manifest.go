@@ -102,69 +102,15 @@ func (t *topic) row(sealed uint64, bytes int64) []byte {
 	return append(e, encodeSettings(&t.settings)...)
 }
 
-// pebbleLog passes Pebble's complaints on. Pebble calls Fatalf where it cannot
-// go on: in our own goroutine when a commit fails, in its own when its
-// manifest does.
-type pebbleLog struct{ s *Store }
-
-type pebbleFatal struct{ msg string }
-
-func (l pebbleLog) Infof(string, ...any) {}
-
-func (l pebbleLog) Errorf(format string, args ...any) {
-	l.s.o.Logger.Warn("pebble", "msg", fmt.Sprintf(format, args...))
-}
-
-func (l pebbleLog) Fatalf(format string, args ...any) {
-	msg := fmt.Sprintf(format, args...)
-	if strings.Contains(format, "fatal commit error") {
-		panic(pebbleFatal{msg}) // caught in commitManifest
-	}
-	// Fatalf must not return. The process is left alive, so that readers go
-	// on and publishers hear why: only this goroutine ends.
-	l.s.fail(errors.New(msg))
-	select {}
-}
-
-// commitManifest writes b durably.
-func (s *Store) commitManifest(b *pebble.Batch) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			fatal, ok := p.(pebbleFatal)
-			if !ok {
-				panic(p)
-			}
-			err = errors.New(fatal.msg)
-			s.fail(err) // Pebble is of no use from here
-		}
-	}()
-	return b.Commit(pebble.Sync)
-}
-
-// closeDB closes Pebble, unless it has failed: then it may hold its locks for
-// ever, and the process is told to end by Err.
-func (s *Store) closeDB() (err error) {
-	if s.Err() != nil {
-		return nil
-	}
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("close manifest: %v", p)
-		}
-	}()
-	return s.db.Close()
-}
-
 // openManifest opens Pebble and loads what stays in memory.
 func (s *Store) openManifest() (applied uint64, err error) {
 	cache := pebble.NewCache(8 << 20)
 	defer cache.Unref()
 	opts := &pebble.Options{
-		FS: s.fs, Cache: cache, Logger: pebbleLog{s},
+		Cache: cache, Logger: pebbleLog{s},
 		MemTableSize: 4 << 20, FormatMajorVersion: pebble.FormatNewest,
 	}
-	if s.db, err = pebble.Open(s.fs.PathJoin(s.dir, "state"), opts); err != nil {
-		s.db = nil
+	if err = s.openDB(opts); err != nil {
 		return 0, fmt.Errorf("open manifest: %w", err)
 	}
 	version, err := s.manifestNum(keyFormat)
@@ -232,7 +178,7 @@ func (s *Store) scanManifest(from, to []byte, fn func(k, v []byte) error) (err e
 func (s *Store) loadTopics() error {
 	return s.scanManifest([]byte("t"), []byte("u"), func(k, v []byte) error {
 		d := decoder{b: v}
-		t := &topic{num: binary.BigEndian.Uint32(k[1:]), known: true}
+		t := &topic{num: binary.BigEndian.Uint32(k[1:]), known: true, saved: true}
 		t.name, t.sealed, t.first, t.low, t.bytes = d.text(), d.num(), d.num(), d.num(), int64(d.num())
 		t.last = t.sealed
 		var err error

@@ -229,7 +229,7 @@ func (s *Store) dropSections() error {
 		t.low = g.low
 		t.bytes -= g.bytes
 		t.changed = true
-		if t.known {
+		if t.saved {
 			_ = b.Set(topicKey(t.num), t.row(t.sealed, t.bytes), nil) // in memory: cannot fail
 		}
 	}

@@ -99,7 +99,11 @@ func (s *Store) seal(m *mem) error {
 	putNum(sg.batch, keyApplied, m.lastLSN)
 	putNum(sg.batch, keyFile, s.nextFile)
 	if err := s.commitManifest(sg.batch); err != nil {
-		return undo(err)
+		// It may have come to the disk all the same: the files stay.
+		for _, r := range sg.runs {
+			err = errors.Join(err, r.run.Release())
+		}
+		return err
 	}
 	seg := m.seg
 	s.publish(m, &sg)
@@ -263,7 +267,7 @@ func (s *Store) stateRows(m *mem, sg *sealing) {
 			last = t.sealed
 		}
 		_ = sg.batch.Set(topicKey(t.num), t.row(last, t.bytes+sizes[t.num]), nil) // in memory: cannot fail
-		t.changed = false
+		t.changed, t.saved = false, true
 	}
 	for k := range s.dirty {
 		if c := s.cursors[k]; c != nil {

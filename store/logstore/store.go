@@ -28,6 +28,8 @@ type Store struct {
 	db   *pebble.DB
 	pool *memPool
 
+	guard *guard // between Pebble and the disk
+
 	// mu guards all that readers see.
 	mu      sync.RWMutex
 	topics  map[string]*topic
@@ -85,6 +87,7 @@ type topic struct {
 	settings store.Settings
 	known    bool // durable: it shows in listings
 	changed  bool // since it was last written to the manifest
+	saved    bool // it has a row in the manifest; a seal gives rows to all
 	watches  []*store.Watch
 }
 
@@ -144,8 +147,14 @@ func OpenMemory(o Options) (*Store, error) {
 }
 
 func (s *Store) open() error {
-	if err := s.fs.MkdirAll(s.dir, 0o755); err != nil {
-		return err
+	for _, dir := range []string{s.dir, s.journalDir()} {
+		// A directory is there after a crash once the one above it is synced.
+		if err := s.fs.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+		if err := syncDir(s.fs, s.fs.PathDir(dir)); err != nil {
+			return err
+		}
 	}
 	lock, err := s.fs.Lock(s.fs.PathJoin(s.dir, "LOCK"))
 	if err != nil {
@@ -166,6 +175,9 @@ func (s *Store) open() error {
 	}
 	s.w.init(s, j)
 	if err := s.removeOrphans(); err != nil {
+		return err
+	}
+	if err := syncDir(s.fs, s.dir); err != nil {
 		return err
 	}
 	return s.w.rotate()
@@ -257,9 +269,7 @@ func (s *Store) release() error {
 	s.ids, s.keys = nil, nil
 	s.mu.Unlock()
 	errs = append(errs, s.chunks.close())
-	if s.db != nil {
-		errs = append(errs, s.closeDB())
-	}
+	errs = append(errs, s.closeDB())
 	if s.lock != nil {
 		errs = append(errs, s.lock.Close())
 	}

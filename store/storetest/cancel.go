@@ -52,16 +52,21 @@ func cancelDuring(t *trial) {
 		all.Go(func() {
 			for n := range batches {
 				b := store.Batch{Events: notes(topicA, size)}
-				// The canceller races with the append, from far ahead of it
-				// to far behind.
+				// The canceller races with the append, from ahead of it to
+				// far behind.
 				ctx, cancel := context.WithCancel(t.ctx)
 				var canceller sync.WaitGroup
-				canceller.Go(func() {
-					for range (a * n) % 7 * 50 {
-						_ = ctx.Err()
-					}
+				switch (a + n) % 4 {
+				case 0:
 					cancel()
-				})
+				default:
+					canceller.Go(func() {
+						for range (a * n) % 7 * 50 {
+							_ = ctx.Err()
+						}
+						cancel()
+					})
+				}
 				got, err := t.e.Append(ctx, b)
 				canceller.Wait()
 				if err != nil && !errors.Is(err, context.Canceled) {

@@ -21,7 +21,7 @@ type CrashFS[F any] interface {
 	// later ones are not on the disks that Remains gives. Nobody is told, the
 	// calls succeed, so that an engine is judged by what it did before and
 	// not by how it takes errors. Where partly is set and the change is a
-	// write, some of its bytes are written.
+	// write, some of its sectors are written.
 	CrashAt(k int, partly bool)
 	// FailWrite and FailSync let the k-th write or sync from now fail with
 	// err, and all later ones too where sticky is set.
@@ -66,7 +66,7 @@ type CrashHarness[F CrashFS[F]] struct {
 // defaults become exhaustive.
 type CrashOptions struct {
 	// Points is how many places of each workload are tried, spread over it.
-	// Default 40; long: all.
+	// Default 75; long: all.
 	Points int
 	// Images is how many disks are tried for each place. Default 3; long: 8.
 	Images int
@@ -85,7 +85,7 @@ const all = 1 << 30
 func (o CrashOptions) withDefaults() CrashOptions {
 	long := os.Getenv("PROMETHEAN_CRASH") == "long"
 	if o.Points == 0 {
-		o.Points = 40
+		o.Points = 75
 		if long {
 			o.Points = all
 		}
@@ -140,11 +140,17 @@ func (h *CrashHarness[F]) disk(fs F) disk { return typedDisk[F]{CrashFS: fs, h: 
 
 func (d typedDisk[F]) remains(seed uint64) disk { return d.h.disk(d.fs.Remains(seed)) }
 
-func (d typedDisk[F]) open() (e Engine, err error) {
-	if e, err = d.h.Open(d.fs); err != nil {
+func (d typedDisk[F]) open() (Engine, error) {
+	opened := make(chan Engine, 1)
+	err := inTime("Open", func() error {
+		e, err := d.h.Open(d.fs)
+		opened <- e
+		return err
+	})
+	if err != nil {
 		return nil, fmt.Errorf("open: %w", err)
 	}
-	return e, nil
+	return <-opened, nil
 }
 
 // Crash cuts a workload off at its k-th change of the disk, for k from 1 to
@@ -345,14 +351,18 @@ func (r *rig) over() error {
 // observe looks at the store as a reader does.
 func (r *rig) observe() error { return r.book.observe(r.engine(), r.over) }
 
-// shut closes a store, and says so if that takes for ever.
-func shut(e Engine) error {
+// shut closes a store.
+func shut(e Engine) error { return inTime("Close", e.Close) }
+
+// inTime turns a call that hangs into an error, so that the place where it
+// does is named.
+func inTime(name string, call func() error) error {
 	done := make(chan error, 1)
-	go func() { done <- e.Close() }()
+	go func() { done <- call() }()
 	select {
 	case err := <-done:
 		return err
-	case <-time.After(time.Minute):
-		return errors.New("Close hangs")
+	case <-time.After(30 * time.Second):
+		return fmt.Errorf("%w: %s hangs", errBroken, name)
 	}
 }

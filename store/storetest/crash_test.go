@@ -32,9 +32,9 @@ func TestJournal(t *testing.T) {
 
 func TestCrash(t *testing.T) { Crash(t, journals(sound), CrashOptions{}) }
 
-func TestFaults(t *testing.T) { Faults(t, journals(sound), CrashOptions{}) }
+func TestCrashFaults(t *testing.T) { Faults(t, journals(sound), CrashOptions{}) }
 
-func TestRot(t *testing.T) { Rot(t, journals(sound), CrashOptions{}) }
+func TestCrashRot(t *testing.T) { Rot(t, journals(sound), CrashOptions{Steps: 20}) }
 
 // TestCrashSuitesNotice runs the suites on journals that are made wrongly.
 func TestCrashSuitesNotice(t *testing.T) {

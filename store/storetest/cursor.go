@@ -96,7 +96,7 @@ func cursorVersion(t *trial) {
 	}
 	c.Version = 0
 	t.makeGroup(c)
-	c.Floor = 9
+	c.Meta = []byte("mine")
 	t.wantPut(c, store.ErrConflict) // there is one now
 	c.Version = 2
 	t.wantPut(c, store.ErrConflict)
@@ -145,9 +145,9 @@ func cursorDeleted(t *trial) {
 		}
 		t.wantCursor(store.Cursor{Topic: topicB, Group: "g", Version: 1})
 	})
-	version, err := t.e.PutCursor(t.ctx, store.Cursor{Topic: topicA, Group: "g", Floor: 3})
+	version, err := t.e.PutCursor(t.ctx, store.Cursor{Topic: topicA, Group: "g", Generation: 3})
 	t.ok(err, "make a deleted group again")
-	t.wantCursor(store.Cursor{Topic: topicA, Group: "g", Version: version, Floor: 3})
+	t.wantCursor(store.Cursor{Topic: topicA, Group: "g", Version: version, Generation: 3})
 }
 
 func cursorListed(t *trial) {

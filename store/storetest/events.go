@@ -54,7 +54,7 @@ func full(topic string, n int) event.Event {
 	e.Headers = event.Headers{{Name: "content-type", Value: "application/json"}, {Name: "x-n", Value: fmt.Sprint(n)}, {Name: "x-empty", Value: ""}}
 	e.CausedBy = []string{event.NameID(event.ID{1}, fmt.Sprint(n)).String(), ""}
 	e.Tags = []string{"#a", fmt.Sprintf("#%d", n)}
-	e.Payload = json.RawMessage(fmt.Sprintf(`{"n":%d,"text":"\u00e9\/é","big":123456789012345678901234567890,"list":[null,true,-0.0,1e400]}`, n))
+	e.Payload = json.RawMessage(fmt.Sprintf(`{"n":%d,"text":"\u00e9\/é","big":123456789012345678901234567890,"list":[null,true,-0.0,1e40]}`, n))
 	return e
 }
 

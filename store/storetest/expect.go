@@ -3,6 +3,7 @@ package storetest
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"strconv"
 	"sync"
 
@@ -173,6 +174,7 @@ func expectRace(t *trial, key string) {
 				if len(found) > 0 {
 					last = found[0].Seq
 				}
+				runtime.Gosched() // here the others catch up
 				e := keyed(topicA, key, r*each+n)
 				e.SID = strconv.FormatUint(last, 10)
 				_, err = t.e.Append(t.ctx, store.Batch{Events: []event.Event{e}, Expect: []store.Expect{{Topic: topicA, Key: key, Seq: last}}})

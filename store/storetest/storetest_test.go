@@ -21,3 +21,7 @@ func reference() Harness {
 }
 
 func TestReference(t *testing.T) { Run(t, reference()) }
+
+func TestReferenceModel(t *testing.T) { Model(t, reference()) }
+
+func BenchmarkReference(b *testing.B) { Bench(b, reference()) }

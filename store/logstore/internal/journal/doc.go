@@ -45,8 +45,11 @@
 //   - A segment is synced as a whole before the header of the next is written.
 //     Damage below the first LSN of a later segment is therefore never a torn
 //     tail.
-//   - A header copy is one sector, so it is old or new, never mixed: a copy
-//     that is neither valid nor zero is damage.
+//   - The two copies of a header are written before the first frame is
+//     synced. One intact copy is enough: a header that was torn while it was
+//     written leaves the other one, of the earlier use or blank, and then the
+//     segment holds nothing that counts. Two copies that are neither intact
+//     nor blank are damage.
 //   - The tail is synced once more before anything in it is served: after the
 //     death of the process alone it may stand in the page cache only.
 //   - The durable mark of any intact frame, and what the caller knows from

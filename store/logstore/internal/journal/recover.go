@@ -13,15 +13,10 @@ import (
 	"promethean/store"
 )
 
-// Open recovers what is in the directory and hands it to o.Replay. The
-// journal is ready after the first Rotate.
+// Open recovers what is in the directory, which must exist, and hands it to
+// o.Replay. The journal is ready after the first Rotate.
 func Open(o Options) (*Journal, error) {
 	j := &Journal{o: o, next: o.Applied + 1}
-	if !o.ReadOnly {
-		if err := o.FS.MkdirAll(o.Dir, 0o755); err != nil {
-			return nil, err
-		}
-	}
 	used, err := j.list()
 	if err == nil {
 		err = j.recover(used)
@@ -180,5 +175,6 @@ func (j *Journal) judgeEnd(s *Segment, image []byte, off int, lsn, end uint64) e
 func (j *Journal) drop(s *Segment) {
 	if s.file != nil {
 		_ = s.file.Close() // read only, or on the way out with an error
+		s.file = nil
 	}
 }

@@ -64,13 +64,15 @@ func (s *Segment) readHeader() (used bool, err error) {
 	if _, err := io.ReadFull(io.NewSectionReader(s.file, 0, int64(len(b))), b); err != nil {
 		return false, fmt.Errorf("read header of %s: %w", s.path, err)
 	}
+	blank := false
 	for off := 0; off < len(b); off += sector {
 		h := b[off : off+sector]
 		if bytes.Equal(h, make([]byte, sector)) {
+			blank = true
 			continue
 		}
 		if crc32.Checksum(h[:40], castagnoli) != binary.LittleEndian.Uint32(h[40:]) || string(h[:8]) != magic {
-			return false, &store.CorruptError{File: s.path, Offset: int64(off), Detail: "segment header fails its checksum"}
+			continue
 		}
 		if v := binary.LittleEndian.Uint32(h[8:]); v > formatVersion {
 			return false, fmt.Errorf("%w: %s has journal version %d, this program knows up to %d", store.ErrFormat, s.path, v, formatVersion)
@@ -84,6 +86,9 @@ func (s *Segment) readHeader() (used bool, err error) {
 			s.first, s.incarnation = first, binary.LittleEndian.Uint64(h[24:])
 		}
 		used = true
+	}
+	if !used && !blank {
+		return false, &store.CorruptError{File: s.path, Offset: 0, Detail: "both copies of the segment header fail their checksum"}
 	}
 	return used, nil
 }

@@ -1,0 +1,17 @@
+package logstore
+
+import "runtime"
+
+// WaitMarked waits until the journal ends with a durable mark, which an idle
+// store writes by itself.
+func (s *Store) WaitMarked() {
+	for {
+		s.w.mu.Lock()
+		marked := s.w.marked
+		s.w.mu.Unlock()
+		if marked {
+			return
+		}
+		runtime.Gosched()
+	}
+}
