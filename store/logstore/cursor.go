@@ -41,7 +41,7 @@ func (s *Store) PutCursor(ctx context.Context, c store.Cursor) (uint64, error) {
 		return 0, fmt.Errorf("put cursor: %w: group must have 1 to %d bytes, it has %d", store.ErrInvalid, maxGroup, len(c.Group))
 	}
 	version := c.Version + 1
-	r := requests.Get().(*request)
+	r := s.newRequest()
 	put := c.Clone()
 	put.Settled = nil
 	for _, x := range c.Settled {
@@ -57,7 +57,7 @@ func (s *Store) PutCursor(ctx context.Context, c store.Cursor) (uint64, error) {
 
 // DeleteCursor implements [store.Cursors].
 func (s *Store) DeleteCursor(ctx context.Context, name, group string, version uint64) error {
-	r := requests.Get().(*request)
+	r := s.newRequest()
 	r.cursor = &cursorOp{cursor: store.Cursor{Topic: name, Group: group, Version: version}, drop: true}
 	r.bytes = entryHead + len(group)
 	if err := s.control(ctx, r); err != nil {

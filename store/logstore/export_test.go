@@ -15,3 +15,13 @@ func (s *Store) WaitMarked() {
 		runtime.Gosched()
 	}
 }
+
+// WaitTidy waits until nothing is left to be sealed, folded or merged.
+func (s *Store) WaitTidy() {
+	for s.oldestFrozen() != nil {
+		runtime.Gosched()
+	}
+	if err := s.tidy(); err != nil {
+		panic(err)
+	}
+}

@@ -3,7 +3,6 @@ package logstore
 import (
 	"context"
 	"fmt"
-	"sync"
 	"sync/atomic"
 
 	"promethean/event"
@@ -63,15 +62,22 @@ const (
 	cancelled
 )
 
-var requests = sync.Pool{New: func() any { return &request{done: make(chan struct{}, 1)} }}
+// newRequest gives an empty request. The pool is the store's own, so that a
+// store in a test with virtual time shares no channel with another.
+func (s *Store) newRequest() *request {
+	if r, ok := s.requests.Get().(*request); ok {
+		return r
+	}
+	return &request{done: make(chan struct{}, 1)}
+}
 
-func (r *request) recycle() {
+func (s *Store) recycle(r *request) {
 	if cap(r.buf) > 1<<20 {
 		r.buf = nil // one large batch must not be kept for ever
 	}
 	clear(r.items)
 	*r = request{done: r.done, items: r.items[:0], buf: r.buf[:0]}
-	requests.Put(r)
+	s.requests.Put(r)
 }
 
 func (r *request) record(it *item) event.Record {
@@ -86,10 +92,10 @@ func (s *Store) Append(ctx context.Context, b store.Batch) ([]store.Appended, er
 	if len(b.Events) == 0 && len(b.Settle) == 0 {
 		return nil, s.usable()
 	}
-	r := requests.Get().(*request)
+	r := s.newRequest()
 	r.batch = b
 	if err := s.prepare(r); err != nil {
-		r.recycle()
+		s.recycle(r)
 		return nil, err
 	}
 	if err := s.submit(ctx, r); err != nil {
@@ -99,7 +105,7 @@ func (s *Store) Append(ctx context.Context, b store.Batch) ([]store.Appended, er
 	for i := range r.items {
 		out[i] = store.Appended{Seq: r.items[i].seq, Duplicate: r.items[i].dup}
 	}
-	r.recycle()
+	s.recycle(r)
 	return out, s.originals(ctx, b, out)
 }
 
@@ -216,7 +222,7 @@ func (s *Store) submit(ctx context.Context, r *request) error {
 	s.queueMu.Lock()
 	if s.closed {
 		s.queueMu.Unlock()
-		r.recycle()
+		s.recycle(r)
 		return store.ErrClosed
 	}
 	s.queue = append(s.queue, r)
@@ -236,7 +242,7 @@ func (s *Store) submit(ctx context.Context, r *request) error {
 		}
 	}
 	if err := r.err; err != nil {
-		r.recycle()
+		s.recycle(r)
 		return err
 	}
 	return nil
@@ -245,17 +251,17 @@ func (s *Store) submit(ctx context.Context, r *request) error {
 // control submits a request without events.
 func (s *Store) control(ctx context.Context, r *request) error {
 	if err := ctx.Err(); err != nil {
-		r.recycle()
+		s.recycle(r)
 		return err
 	}
 	if r.bytes > s.w.maxBody {
-		r.recycle()
+		s.recycle(r)
 		return fmt.Errorf("%w: %d bytes, the limit is %d", store.ErrTooLarge, r.bytes, s.w.maxBody)
 	}
 	if err := s.submit(ctx, r); err != nil {
 		return err
 	}
-	r.recycle()
+	s.recycle(r)
 	return nil
 }
 
@@ -274,7 +280,7 @@ func (s *Store) Trim(ctx context.Context, name string, before uint64) error {
 	if err := event.CheckTopic(name); err != nil {
 		return fmt.Errorf("trim: %w", err)
 	}
-	r := requests.Get().(*request)
+	r := s.newRequest()
 	r.trim = &trimOp{topic: name, before: before}
 	r.bytes = entryHead + 8
 	if err := s.control(ctx, r); err != nil {
@@ -292,7 +298,7 @@ func (s *Store) SetTopic(ctx context.Context, name string, set store.Settings) e
 	if set.Retention < 0 || set.MaxBytes < 0 || set.Partitions < 0 || set.Partitions > event.MaxPartitions {
 		return fmt.Errorf("set topic %s: %w: retention, max bytes and partitions must not be negative, and partitions at most %d", name, store.ErrInvalid, event.MaxPartitions)
 	}
-	r := requests.Get().(*request)
+	r := s.newRequest()
 	r.settings = &settingsOp{topic: name, settings: set}
 	r.bytes = 2*entryHead + len(name) + 256 + 2*len(set.Meta)
 	if err := s.control(ctx, r); err != nil {

@@ -73,6 +73,8 @@ type stretch struct {
 	first, last uint64
 	lastAt      int64
 	bytes       int64
+	// records gives the events of a block with their commit times.
+	records func() ([]byte, error)
 }
 
 // stretches calls fn with the topic's parts, oldest first, until it returns
@@ -99,7 +101,8 @@ func (s *Store) stretches(t *topic, fn func(stretch) bool) error {
 		}
 		for _, b := range sec.Blocks {
 			seen = b.Last
-			if !fn(stretch{b.First, b.Last, b.LastAt, int64(b.Len)}) {
+			records := func() ([]byte, error) { return s.readBlock(x.chunk, b) }
+			if !fn(stretch{b.First, b.Last, b.LastAt, int64(b.Len), records}) {
 				return nil
 			}
 		}
@@ -112,7 +115,7 @@ func (s *Store) stretches(t *topic, fn func(stretch) bool) error {
 			continue
 		}
 		for k, i := range mt.recs {
-			if seq := mt.first + uint64(k); seq > seen && !fn(stretch{seq, seq, m.recs[i].at, int64(m.recs[i].n)}) {
+			if seq := mt.first + uint64(k); seq > seen && !fn(stretch{seq, seq, m.recs[i].at, int64(m.recs[i].n), nil}) {
 				return nil
 			}
 		}
@@ -129,18 +132,43 @@ func (s *Store) sectionIndex(x section) (sec *chunk.Section, err error) {
 	return c.Section(x.entry)
 }
 
-// firstSince is the seq of the first event that was committed at cut or
-// later, to the exactness of a block.
+func (s *Store) readBlock(file uint64, b chunk.Block) (data []byte, err error) {
+	c, err := s.chunks.get(file)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, c.Release()) }()
+	return s.chunks.block(file, c, b)
+}
+
+// firstSince is the seq of the first event that was committed at cut or later.
 func (s *Store) firstSince(t *topic, first, last uint64, cut int64) (uint64, error) {
 	before := last + 1
+	var inner error
 	err := s.stretches(t, func(x stretch) bool {
 		if x.lastAt < cut {
 			return true
 		}
 		before = max(x.first, first)
+		if x.records == nil {
+			return false
+		}
+		var block []byte
+		if block, inner = x.records(); inner != nil {
+			return false
+		}
+		for at, r := range chunk.Records(block) {
+			if at >= cut {
+				before = max(r.Seq(), first)
+				break
+			}
+		}
 		return false
 	})
-	return before, err
+	if errors.Is(inner, fs.ErrNotExist) {
+		return first, nil // rewritten since we looked; the next sweep sees it
+	}
+	return before, errors.Join(err, inner)
 }
 
 // firstWithin is the seq from which on the topic takes at most limit bytes.

@@ -48,7 +48,8 @@ type Store struct {
 	nextFile uint64
 	chunks   *chunkCache
 
-	w writer
+	w        writer
+	requests sync.Pool // of *request
 
 	queueMu  sync.Mutex
 	queue    []*request
