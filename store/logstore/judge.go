@@ -175,15 +175,15 @@ func (w *writer) judgeSettle(st *store.Settlement) error {
 	case st.Epoch != h.epoch:
 		return fmt.Errorf("topic %s, group %s: epoch %d, the owner's is %d: %w", t.name, st.Group, st.Epoch, h.epoch, store.ErrFenced)
 	}
-	// t.last is the writer's own word: only it moves it.
+	last := t.next - 1
 	for _, d := range st.Done {
-		if d.First <= d.Last && (d.First == 0 || d.Last > t.last) {
-			return fmt.Errorf("topic %s, group %s: range %d to %d is not within 1 to %d: %w", t.name, st.Group, d.First, d.Last, t.last, store.ErrInvalid)
+		if d.First <= d.Last && (d.First == 0 || d.Last > last) {
+			return fmt.Errorf("topic %s, group %s: range %d to %d is not within 1 to %d: %w", t.name, st.Group, d.First, d.Last, last, store.ErrInvalid)
 		}
 	}
 	for _, a := range st.Attempts {
-		if a.Seq == 0 || a.Seq > t.last {
-			return fmt.Errorf("topic %s, group %s: attempt on seq %d is not within 1 to %d: %w", t.name, st.Group, a.Seq, t.last, store.ErrInvalid)
+		if a.Seq == 0 || a.Seq > last {
+			return fmt.Errorf("topic %s, group %s: attempt on seq %d is not within 1 to %d: %w", t.name, st.Group, a.Seq, last, store.ErrInvalid)
 		}
 	}
 	return nil

@@ -32,6 +32,8 @@ type Options struct {
 	MarkAfter time.Duration
 	// Logger hears of what goes on in the background. Default: nobody does.
 	Logger *slog.Logger
+
+	memory bool // FS is in memory
 }
 
 func (o Options) withDefaults() Options {

@@ -141,9 +141,13 @@ func Open(dir string, o Options) (*Store, error) {
 }
 
 // OpenMemory opens an empty store on a file system in memory: the same
-// engine, for tests and for data that need not outlive the process.
+// engine, for tests and for data that need not outlive the process. Its
+// default for SegmentSize is 16 MiB.
 func OpenMemory(o Options) (*Store, error) {
-	o.FS = vfs.NewMem()
+	o.FS, o.memory = vfs.NewMem(), true
+	if o.SegmentSize == 0 {
+		o.SegmentSize = 16 << 20
+	}
 	return Open("mem", o)
 }
 
@@ -169,7 +173,7 @@ func (s *Store) open() error {
 	j, err := journal.Open(journal.Options{
 		FS: s.fs, Dir: s.journalDir(), SegmentSize: s.o.SegmentSize,
 		Applied: applied, Image: func(n int) []byte { return make([]byte, n) },
-		Replay: s.replay,
+		Replay: s.replay, Memory: s.o.memory,
 	})
 	if err != nil {
 		return err

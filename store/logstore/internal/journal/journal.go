@@ -28,6 +28,9 @@ type Options struct {
 	// Replay gets each segment that holds frames after Applied, in order,
 	// with its image and its intact frames. It owns the image.
 	Replay func(s *Segment, image []byte, frames []Frame) error
+	// Memory says that FS is in memory: nothing is gained by making segments
+	// ahead of their use.
+	Memory bool
 	// ReadOnly recovers without changing anything; the journal cannot be
 	// written.
 	ReadOnly bool
@@ -137,7 +140,7 @@ func (j *Journal) take() (*Segment, error) {
 	if n := len(j.free); n > 0 {
 		s, j.free = j.free[n-1], j.free[:n-1]
 	}
-	restock := len(j.free) == 0
+	restock := len(j.free) == 0 && !j.o.Memory
 	j.mu.Unlock()
 	if s == nil {
 		var err error
@@ -163,7 +166,11 @@ func (j *Journal) create() (*Segment, error) {
 	slot := j.slots
 	j.slots++
 	j.mu.Unlock()
-	return create(j.o.FS, j.o.Dir, slot, j.o.SegmentSize)
+	step := int64(1 << 20)
+	if j.o.Memory {
+		step = j.o.SegmentSize // it copies a file each time that it grows
+	}
+	return create(j.o.FS, j.o.Dir, slot, j.o.SegmentSize, step)
 }
 
 // Free says that the caller needs nothing of s any more: it may be recycled.

@@ -102,14 +102,14 @@ func (s *Segment) erase() error {
 }
 
 // create makes a zeroed file of the given size that is safe to use.
-func create(fs vfs.FS, dir string, slot int, size int64) (*Segment, error) {
+func create(fs vfs.FS, dir string, slot int, size, step int64) (*Segment, error) {
 	s := &Segment{slot: slot, size: size, path: fs.PathJoin(dir, segmentName(slot))}
 	f, err := fs.OpenReadWrite(s.path, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return nil, err
 	}
 	s.file = f
-	zero := make([]byte, min(size, 1<<20))
+	zero := make([]byte, min(size, step))
 	for off := int64(0); off < size && err == nil; off += int64(len(zero)) {
 		_, err = f.WriteAt(zero[:min(int64(len(zero)), size-off)], off)
 	}
