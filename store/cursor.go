@@ -14,10 +14,13 @@ type Cursors interface {
 	// to move its cursor and to take it over with a new epoch. It succeeds
 	// only if c.Version is the stored version (0: there is no such group) and
 	// c.Epoch is not below the stored epoch; otherwise ErrConflict or
-	// ErrFenced. The new version is returned.
+	// ErrFenced. The new version is returned. It is durable when PutCursor
+	// returns, and makes the topic if need be. A group's name has 1 to 256
+	// bytes. Floor and Handed may lie beyond the topic's end.
 	PutCursor(ctx context.Context, c Cursor) (version uint64, err error)
 
-	// DeleteCursor removes a group if version is the stored one.
+	// DeleteCursor removes a group if version is the stored one. A group that
+	// is made again begins with version 1.
 	DeleteCursor(ctx context.Context, topic, group string, version uint64) error
 
 	// Cursors yields the groups of a topic by name; "" means of all topics,
@@ -57,7 +60,8 @@ type Settlement struct {
 	Topic, Group string
 	Epoch        uint64
 	// Done lists seqs that are settled from now on. Their attempts are
-	// forgotten. A seq above the topic's last is refused.
+	// forgotten. A seq above the topic's last is refused with ErrInvalid; a
+	// range that ends before it begins is empty.
 	Done []Range
 	// Attempts sets the number of deliveries of events that are not settled.
 	Attempts []Attempt
@@ -77,7 +81,7 @@ func (c *Cursor) Settle(s *Settlement) {
 	for _, r := range s.Done {
 		c.Settled.Add(r)
 	}
-	if len(c.Settled) > 0 && c.Settled[0].First <= c.Floor+1 {
+	if len(c.Settled) > 0 && c.Settled[0].First-1 <= c.Floor { // First is never 0
 		c.Settled.Add(Range{First: 1, Last: c.Floor}) // joins the floor to what lies on it
 		c.Floor = c.Settled[0].Last
 		c.Settled = append(c.Settled[:0], c.Settled[1:]...)

@@ -21,6 +21,9 @@ type Log interface {
 	// that was accepted before, durable or not. A batch whose events are all
 	// duplicates is a retry: its expectations are not judged again.
 	//
+	// A settlement may name events that are pending, but none of its own
+	// batch. A batch without events and settlements does nothing.
+	//
 	// If ctx ends while the batch waits, Append returns ctx.Err(); the batch
 	// may or may not be stored. Retrying with the same ids is safe.
 	Append(ctx context.Context, b Batch) ([]Appended, error)
@@ -45,11 +48,13 @@ type Log interface {
 	// backwards along the log: events after the answer may be older than ts.
 	LocateTime(ctx context.Context, topic string, ts int64) (uint64, error)
 
-	// Trim removes all events of topic with a seq below before. Seqs go on
-	// where they were. Trimming beyond the end empties the topic.
+	// Trim removes all events of topic with a seq below before, durably when
+	// it returns. Seqs go on where they were. Trimming beyond the end empties
+	// the topic; an unknown topic is left unknown.
 	Trim(ctx context.Context, topic string, before uint64) error
 
-	// SetTopic stores the topic's settings, and makes the topic if need be.
+	// SetTopic stores the topic's settings, durably when it returns, and makes
+	// the topic if need be. A bad name is event.ErrInvalidTopic.
 	SetTopic(ctx context.Context, topic string, s Settings) error
 
 	// Topics yields all topics by name in ascending order.
@@ -95,8 +100,9 @@ type Appended struct {
 	Seq uint64
 	// Duplicate says that the id was known: Seq is that of the stored event.
 	Duplicate bool
-	// Original is the stored event of a duplicate. It is nil in the rare case
-	// that it was trimmed before it could be read.
+	// Original is the stored event of a duplicate. It is nil in the rare cases
+	// that it was trimmed before it could be read, or that an asynchronous
+	// append answers before it is durable.
 	Original *event.Event
 }
 

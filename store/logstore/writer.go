@@ -279,12 +279,12 @@ func (w *writer) takeInLocked() {
 			}
 			continue
 		}
-		if w.open.body == nil {
-			w.open.body, w.open.off = w.j.Begin()
-		}
 		if !w.j.Room(len(w.open.body) + r.bytes) {
 			w.full = true
 			return
+		}
+		if w.open.body == nil {
+			w.open.body, w.open.off = w.j.Begin()
 		}
 		w.rest = w.rest[1:]
 		if !r.state.CompareAndSwap(waiting, taken) {

@@ -70,7 +70,7 @@ type CrashOptions struct {
 	Points int
 	// Images is how many disks are tried for each place. Default 3; long: 8.
 	Images int
-	// Steps is the length of the workloads. Default 70.
+	// Steps is the length of the workloads. Default 120.
 	Steps int
 	// Seed chooses the workloads. Default 1.
 	Seed uint64
@@ -96,7 +96,7 @@ func (o CrashOptions) withDefaults() CrashOptions {
 			o.Images = 8
 		}
 	}
-	o.Steps = cmp.Or(o.Steps, 70)
+	o.Steps = cmp.Or(o.Steps, 120)
 	o.Seed = cmp.Or(o.Seed, 1)
 	return o
 }

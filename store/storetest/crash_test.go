@@ -30,22 +30,22 @@ func TestJournal(t *testing.T) {
 	})
 }
 
-func TestCrash(t *testing.T) { Crash(t, journals(sound), CrashOptions{}) }
+func TestCrash(t *testing.T) { Crash(t, journals(sound), CrashOptions{Steps: 60}) }
 
-func TestCrashFaults(t *testing.T) { Faults(t, journals(sound), CrashOptions{}) }
+func TestCrashFaults(t *testing.T) { Faults(t, journals(sound), CrashOptions{Steps: 60}) }
 
 func TestCrashRot(t *testing.T) { Rot(t, journals(sound), CrashOptions{Steps: 20}) }
 
 // TestCrashSuitesNotice runs the suites on journals that are made wrongly.
 func TestCrashSuitesNotice(t *testing.T) {
 	crash := func(t testing.TB, f flaw) {
-		for _, w := range workloads(CrashOptions{Points: 30}.withDefaults()) {
+		for _, w := range workloads(CrashOptions{Points: 30, Steps: 60}.withDefaults()) {
 			crashAll(t, journals(f), w)
 		}
 	}
 	faultsOf := func(t testing.TB, f flaw) {
 		for _, fault := range faults {
-			failAll(t, journals(f), fault, CrashOptions{Points: 30}.withDefaults())
+			failAll(t, journals(f), fault, CrashOptions{Points: 30, Steps: 60}.withDefaults())
 		}
 	}
 	rots := func(t testing.TB, f flaw) {

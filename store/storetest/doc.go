@@ -25,6 +25,22 @@
 //		})
 //	}
 //
+// The crash suites take a disk that can be told to crash, such as
+// internal/crashfs for engines that write through Pebble's vfs:
+//
+//	func TestCrash(t *testing.T) {
+//		storetest.Crash(t, storetest.CrashHarness[*crashfs.FS]{
+//			Name: "logstore",
+//			New:  crashfs.New,
+//			Open: func(fs *crashfs.FS) (storetest.Engine, error) {
+//				return logstore.Open("data", logstore.Options{FS: fs, SegmentSize: 16 << 10})
+//			},
+//		}, storetest.CrashOptions{})
+//	}
+//
+// A failure names the seed and the place; CrashOptions.At tries that place
+// alone.
+//
 // # Guarantees
 //
 // A case fails only on what the contracts in package store promise; where they

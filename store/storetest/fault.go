@@ -84,7 +84,7 @@ func (w workload) fail(d disk, f fault, k int) (hit bool, err error) {
 		}
 		// The actor may have closed the store, or be left with none open.
 		if failed != nil && !errors.Is(failed, f.err) {
-			return true, fmt.Errorf("a call failed without naming the cause %q: %w", f.err, failed)
+			return true, fmt.Errorf("a call failed without naming the cause %q: %w", f.err.Error(), failed)
 		}
 		if failed != nil && !errors.Is(failed, store.ErrClosed) {
 			if err := w.stillReads(r, failed, f.err); err != nil {
@@ -93,7 +93,7 @@ func (w workload) fail(d disk, f fault, k int) (hit bool, err error) {
 		}
 		_ = shut(r.engine()) // it may fail with the cause
 	} else if !errors.Is(err, f.err) {
-		return true, fmt.Errorf("without naming the cause %q: %w", f.err, err)
+		return true, fmt.Errorf("without naming the cause %q: %w", f.err.Error(), err)
 	}
 	crashed := []disk{d.remains(0), d.remains(1), d.remains(uint64(k) + 2)}
 	hit = d.Fired()
@@ -120,11 +120,11 @@ func (w workload) stillReads(r *rig, failed, cause error) error {
 		return nil // it failed while it was being closed or opened
 	}
 	if err := r.observe(); err != nil {
-		return fmt.Errorf("a read after %q: %w", failed, err)
+		return fmt.Errorf("a read after %q: %w", failed.Error(), err)
 	}
 	c, err := readContents(e)
 	if err != nil {
-		return fmt.Errorf("reads after %q: %w", failed, err)
+		return fmt.Errorf("reads after %q: %w", failed.Error(), err)
 	}
 	for name, n := range r.book.topics {
 		there := make(map[uint64]bool)

@@ -209,7 +209,9 @@ func noGoroutineLeft(t *trial) {
 		t.ok(t.e.Trim(t.ctx, topicA, 100), "trim")
 		w := t.e.Watch(topicA)
 		next, stop := iter.Pull2(t.e.Read(t.ctx, store.Query{Topic: topicA}))
-		next()
+		if _, err, ok := next(); err != nil || !ok {
+			t.Fatalf("read: %v, %v", err, ok)
+		}
 		stop()
 		ctx, cancel := context.WithCancel(t.ctx)
 		cancel()

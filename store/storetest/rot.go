@@ -165,7 +165,7 @@ func complaint(err error, s spot, size int64, foreign bool) error {
 	case foreign:
 		return nil
 	case !errors.As(err, &corrupt) || !errors.Is(err, store.ErrCorrupt):
-		return fmt.Errorf("want %q with file and offset: %w", store.ErrCorrupt, err)
+		return fmt.Errorf("want %q with file and offset: %w", store.ErrCorrupt.Error(), err)
 	case path.Base(corrupt.File) != path.Base(s.path):
 		return fmt.Errorf("the error names file %s: %w", corrupt.File, err)
 	case corrupt.Offset < 0 || corrupt.Offset > size:

@@ -16,6 +16,7 @@ var settleCases = []Case{
 	{Name: "settle/twice is once", needs: needsSettles, run: settleTwice},
 	{Name: "settle/the version stays", needs: needsSettles, run: settleVersion},
 	{Name: "settle/refused", needs: needsSettles, run: settleRefused},
+	{Name: "settle/what is pending counts", needs: needsSettles, run: settlePending},
 	{Name: "settle/several groups at once", needs: needsSettles, run: settleSeveral},
 	{Name: "settle/from many goroutines", needs: needsSettles, run: settleMany},
 	{Name: "settle/trimmed events", needs: needsSettles, run: settleTrimmed},
@@ -175,6 +176,37 @@ func settleRefused(t *trial) {
 	s.Epoch = 2
 	if _, err := t.e.Append(t.ctx, store.Batch{Settle: []store.Settlement{s}}); !errors.Is(err, store.ErrNotFound) {
 		t.Fatalf("settle a deleted group: %v, want not found", err)
+	}
+}
+
+// settlePending settles events whose append was answered and may not be
+// durable yet: settlements are judged against all that was accepted.
+func settlePending(t *trial) {
+	t.makeGroup(store.Cursor{Topic: topicA, Group: "g"})
+	for n := range 100 {
+		seq := t.append(store.Batch{Events: []event.Event{note(topicA, n)}, Async: true})[0].Seq
+		t.settle(done(seq))
+		t.wantCursor(store.Cursor{Topic: topicA, Group: "g", Version: 1, Floor: seq})
+	}
+	// Several callers, each behind its own events.
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for n := range 20 {
+				got, err := t.e.Append(t.ctx, store.Batch{Events: []event.Event{note(topicA, n)}, Async: true})
+				if err == nil {
+					_, err = t.e.Append(t.ctx, store.Batch{Settle: []store.Settlement{done(got[0].Seq)}})
+				}
+				if err != nil {
+					t.Errorf("settle: %v", err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	if !t.Failed() {
+		t.wantCursor(store.Cursor{Topic: topicA, Group: "g", Version: 1, Floor: 260})
 	}
 }
 
