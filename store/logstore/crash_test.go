@@ -29,6 +29,10 @@ func crashes() storetest.CrashHarness[*crashfs.FS] {
 	}
 }
 
-func TestCrash(t *testing.T)       { storetest.Crash(t, crashes(), storetest.CrashOptions{}) }
+func TestCrash(t *testing.T) {
+	storetest.Crash(t, crashes(), storetest.CrashOptions{})
+	storetest.Crash(t, crashes(), storetest.CrashOptions{Steps: 160, Seed: 2})
+}
+
 func TestCrashFaults(t *testing.T) { storetest.Faults(t, crashes(), storetest.CrashOptions{}) }
 func TestCrashRot(t *testing.T)    { storetest.Rot(t, crashes(), storetest.CrashOptions{}) }

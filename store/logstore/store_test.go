@@ -63,3 +63,16 @@ func TestConformance(t *testing.T) {
 		storetest.Run(t, h)
 	})
 }
+
+func TestModel(t *testing.T) {
+	o := logstore.Options{SegmentSize: 32 << 10}
+	o.Limits.Payload = 4 << 10
+	h := harness("small segments", o, false)
+	h.Payload = o.Limits.Payload
+	h.MaxBatch = 50
+	storetest.Model(t, h)
+}
+
+func BenchmarkStore(b *testing.B) {
+	storetest.Bench(b, harness("disk", logstore.Options{}, true))
+}
