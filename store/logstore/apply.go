@@ -91,6 +91,6 @@ func (s *Store) applyEvent(m *mem, t *topic, e entry, at int64) error {
 	}
 	t.last = seq
 	t.memBytes += int64(len(e.data))
-	m.add(t.num, e.off, len(e.data), at)
+	m.add(t.num, e.off, len(e.data), at, t.first)
 	return nil
 }

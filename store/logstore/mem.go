@@ -65,8 +65,9 @@ func (m *mem) record(i uint32) event.Record {
 	return event.Record(m.image[r.off : r.off+r.n : r.off+r.n])
 }
 
-// add enters the record at off into all indexes.
-func (m *mem) add(topic uint32, off, n int, at int64) {
+// add enters the record at off into all indexes. Events of the topic below
+// first are trimmed.
+func (m *mem) add(topic uint32, off, n int, at int64, first uint64) {
 	i := uint32(len(m.recs))
 	m.recs = append(m.recs, rec{off: uint32(off), n: uint32(n), topic: topic, at: at})
 	r := m.record(i)
@@ -83,9 +84,15 @@ func (m *mem) add(topic uint32, off, n int, at int64) {
 		m.maxID = id
 	}
 	h := hashID(topic, id)
-	if p, ok := m.ids.find(h, func(p uint32) bool { return m.recs[p].topic == topic && m.record(p).ID() == id }); ok {
-		m.ids.replace(h, p, i) // the earlier event is trimmed
-	} else {
+	again := false
+	if first > t.first {
+		// An event of this mem is trimmed, and its id may come back.
+		var p uint32
+		if p, again = m.ids.find(h, func(p uint32) bool { return m.recs[p].topic == topic && m.record(p).ID() == id }); again {
+			m.ids.replace(h, p, i)
+		}
+	}
+	if !again {
 		m.ids.put(h, i, m.idHash)
 	}
 	if key := r.Key(); key != "" {

@@ -193,9 +193,9 @@ func (w *writer) runJudge() {
 			if !w.busy {
 				w.takeOff.Signal()
 			}
-			w.wait(nil)
+			w.waitForPilot()
 		case w.busy:
-			w.wait(nil)
+			w.waitForPilot()
 		case len(w.open.reqs) > 0:
 			// Only duplicates, and nothing is under way: what they repeat is
 			// visible, hence durable.
@@ -236,6 +236,45 @@ func (w *writer) wait(idle <-chan time.Time) {
 	}
 }
 
+// waitForPilot waits for a group to land, or for more requests.
+func (w *writer) waitForPilot() {
+	if w.full || len(w.open.body) >= maxFrame {
+		w.stall(w.s.wake)
+	} else {
+		w.wait(nil)
+	}
+}
+
+// stallCheck is how often contexts are looked at while nothing is taken in.
+const stallCheck = 20 * time.Millisecond
+
+// stall gives mu back until c delivers, or some time has passed, and answers
+// those in the queue whose contexts have ended. It serves where requests may
+// have to wait for long before they are taken in.
+func (w *writer) stall(c <-chan struct{}) {
+	w.mu.Unlock()
+	t := time.NewTimer(stallCheck)
+	select {
+	case <-c:
+	case <-t.C:
+		w.s.queueMu.Lock()
+		w.rest = append(w.rest[:len(w.rest):len(w.rest)], w.s.queue...)
+		clear(w.s.queue)
+		w.s.queue = w.s.queue[:0]
+		w.s.queueMu.Unlock()
+		w.taken = nil
+		w.rest = slices.DeleteFunc(w.rest, func(r *request) bool {
+			err := r.ctx.Err()
+			if err != nil {
+				r.answer(err)
+			}
+			return err != nil
+		})
+	}
+	t.Stop()
+	w.mu.Lock()
+}
+
 // askMark has an empty frame written that says how far everything is durable,
 // so that later damage to the last frames can be told from a torn tail. It
 // returns false if there is nothing to mark, or no way to.
@@ -274,9 +313,12 @@ func (w *writer) takeInLocked() {
 		r := w.rest[0]
 		if err := w.s.Err(); err != nil {
 			w.rest = w.rest[1:]
-			if r.state.CompareAndSwap(waiting, taken) {
-				r.answer(err)
-			}
+			r.answer(err)
+			continue
+		}
+		if err := r.ctx.Err(); err != nil {
+			w.rest = w.rest[1:]
+			r.answer(err)
 			continue
 		}
 		if !w.j.Room(len(w.open.body) + r.bytes) {
@@ -287,9 +329,6 @@ func (w *writer) takeInLocked() {
 			w.open.body, w.open.off = w.j.Begin()
 		}
 		w.rest = w.rest[1:]
-		if !r.state.CompareAndSwap(waiting, taken) {
-			continue // cancelled while it waited
-		}
 		if err := w.judge(r); err != nil {
 			r.answer(err)
 			continue
@@ -445,9 +484,7 @@ func (w *writer) wakeReaders(g *group) {
 // No group is open or flying, so nothing else happens meanwhile.
 func (w *writer) makeRoomLocked() {
 	for w.s.Err() == nil && w.s.frozen() > w.s.o.MaxFrozen {
-		w.mu.Unlock()
-		<-w.s.room
-		w.mu.Lock()
+		w.stall(w.s.room)
 	}
 	if w.s.Err() == nil {
 		if err := w.rotate(); err != nil {
