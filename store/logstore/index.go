@@ -10,8 +10,8 @@ import (
 )
 
 // The indexes of sealed events are sorted runs. An entry of the id index is
-// id, topic number, seq; one of the key index is topic number, hash of the
-// key, seq; all big endian, so that bytes compare as the values do. Time
+// id, topic number, seq; one of the key index is hash of topic and key, topic
+// number, seq; all big endian, so that bytes compare as the values do. Time
 // ordered ids make runs that hardly overlap, which lets a search skip most.
 var (
 	idSpec  = run.Spec{Width: 28, Prefix: 20}
@@ -55,8 +55,8 @@ func idPrefix(topic uint32, id event.ID) []byte {
 
 func keyPrefix(topic uint32, hash uint64) []byte {
 	b := make([]byte, 12, 20)
-	binary.BigEndian.PutUint32(b, topic)
-	binary.BigEndian.PutUint64(b[4:], hash)
+	binary.BigEndian.PutUint64(b, hash)
+	binary.BigEndian.PutUint32(b[8:], topic)
 	return b
 }
 
@@ -64,10 +64,7 @@ func keyPrefix(topic uint32, hash uint64) []byte {
 func entrySeq(e []byte) uint64 { return binary.BigEndian.Uint64(e[len(e)-8:]) }
 
 func entryTopicOf(kind indexKind, e []byte) uint32 {
-	if kind == idIndex {
-		return binary.BigEndian.Uint32(e[16:])
-	}
-	return binary.BigEndian.Uint32(e)
+	return binary.BigEndian.Uint32(e[kind.spec().Prefix-4:])
 }
 
 // view is a consistent set of the indexes and of the mems that they do not

@@ -1,8 +1,6 @@
 package logstore
 
 import (
-	"cmp"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -160,68 +158,6 @@ func (s *Store) writeChunk(m *mem, sg *sealing) error {
 
 func sectionOf(x *chunk.Section, file uint64) section {
 	return section{topic: x.Topic, first: x.First(), last: x.Last(), chunk: file, bytes: x.Bytes(), maxTS: x.MaxTS(), lastAt: x.LastAt(), entry: x.Entry}
-}
-
-// sortKey is what index entries are sorted by, kept flat: following the record
-// for each comparison would cost a cache miss.
-type sortKey struct {
-	a, b, seq uint64
-	t         uint32
-}
-
-func compareKeys(x, y sortKey) int {
-	switch {
-	case x.a != y.a:
-		return cmp.Compare(x.a, y.a)
-	case x.b != y.b:
-		return cmp.Compare(x.b, y.b)
-	case x.t != y.t:
-		return cmp.Compare(x.t, y.t)
-	}
-	return cmp.Compare(x.seq, y.seq)
-}
-
-// writeRuns writes the two index runs of a mem.
-func (s *Store) writeRuns(m *mem, sg *sealing) error {
-	list := make([]sortKey, len(m.recs))
-	for i := range list {
-		r := m.record(uint32(i))
-		id := r.ID()
-		list[i] = sortKey{binary.BigEndian.Uint64(id[:]), binary.BigEndian.Uint64(id[8:]), r.Seq(), m.recs[i].topic}
-	}
-	slices.SortFunc(list, compareKeys)
-	err := s.writeRun(m, sg, idIndex, len(list), func(w *run.Writer) {
-		e := make([]byte, 28)
-		for _, k := range list {
-			binary.BigEndian.PutUint64(e, k.a)
-			binary.BigEndian.PutUint64(e[8:], k.b)
-			binary.BigEndian.PutUint32(e[16:], k.t)
-			binary.BigEndian.PutUint64(e[20:], k.seq)
-			w.Add(e)
-		}
-	})
-	if err != nil {
-		return err
-	}
-	list = list[:0]
-	for i := range m.recs {
-		if r := &m.recs[i]; r.hash != 0 {
-			list = append(list, sortKey{uint64(r.topic), r.hash, m.record(uint32(i)).Seq(), 0})
-		}
-	}
-	if len(list) == 0 {
-		return nil
-	}
-	slices.SortFunc(list, compareKeys)
-	return s.writeRun(m, sg, keyIndex, len(list), func(w *run.Writer) {
-		e := make([]byte, 20)
-		for _, k := range list {
-			binary.BigEndian.PutUint32(e, uint32(k.a))
-			binary.BigEndian.PutUint64(e[4:], k.b)
-			binary.BigEndian.PutUint64(e[12:], k.seq)
-			w.Add(e)
-		}
-	})
 }
 
 func (s *Store) writeRun(m *mem, sg *sealing, kind indexKind, n int, fill func(*run.Writer)) error {

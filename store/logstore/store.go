@@ -18,7 +18,7 @@ import (
 // Store is the embedded engine. It implements [store.Log], [store.Cursors]
 // and the abilities AtomicTopics, Settles, BacksUp and Dumps.
 //
-// Lock order: life, manifest, writer.mu, mu, queueMu. Nothing waits while it
+// Lock order: life, tidying, manifest, writer.mu, mu, queueMu. Nothing waits while it
 // holds one of the latter three.
 type Store struct {
 	o    Options
@@ -43,6 +43,7 @@ type Store struct {
 	allTops []*store.Watch            // watches on every topic
 	early   map[string][]*store.Watch // watches on topics that do not exist yet
 
+	tidying sync.Mutex // held while tidy works
 	// manifest is held by whoever changes which files there are.
 	manifest sync.Mutex
 	nextFile uint64

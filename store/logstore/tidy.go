@@ -33,7 +33,10 @@ func (s *Store) runTidy() {
 	}
 }
 
+// tidy does all that there is to do now. Only it removes runs and chunks.
 func (s *Store) tidy() error {
+	s.tidying.Lock()
+	defer s.tidying.Unlock()
 	if err := s.retain(time.Now()); err != nil {
 		return err
 	}
@@ -152,8 +155,8 @@ func (s *Store) firstSeqs() []uint64 {
 	return first
 }
 
-// swapRuns puts a merged run in the place of its parts. Only this goroutine
-// removes runs, and a seal only adds at the end, so positions still hold.
+// swapRuns puts a merged run in the place of its parts. Only tidy removes
+// runs, and a seal only adds at the end, so positions still hold.
 func (s *Store) swapRuns(kind indexKind, from, to int, tr tierRun) error {
 	s.manifest.Lock()
 	defer s.manifest.Unlock()
