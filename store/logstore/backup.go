@@ -63,7 +63,7 @@ func (s *Store) Backup(ctx context.Context, dir string) (err error) {
 			return err
 		}
 	}
-	return errors.Join(syncDir(s.fs, s.fs.PathJoin(dir, "journal")), syncDir(s.fs, dir))
+	return errors.Join(syncDir(s.fs, s.fs.PathJoin(dir, "journal")), syncDir(s.fs, dir), syncDir(s.fs, s.fs.PathDir(dir)))
 }
 
 // liveSegment is a journal file and how much of it counts.

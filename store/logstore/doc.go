@@ -66,9 +66,10 @@
 //
 // # Memory
 //
-// An active and a lingering mem, up to Options.MaxFrozen frozen ones, about
-// 1.4 times Options.SegmentSize each; 8 MiB of blocks; filters of runs up to
-// 4M entries (a few tens of MiB at most) and fences, one byte for about
-// twenty events. Topics and groups are kept in memory, a few hundred bytes
-// each.
+// Mems take about 1.4 times Options.SegmentSize each: an active one,
+// Options.Tail lingering ones, up to Options.MaxFrozen frozen ones and two
+// kept for reuse. Beside them 128 blocks of chunks, of about 64 KiB or one
+// large event each; filters of runs up to 4M entries, a few tens of MiB at
+// most; fences, one byte for about ten events. Topics and groups are kept in
+// memory, a few hundred bytes each.
 package logstore

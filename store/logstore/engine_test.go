@@ -330,3 +330,25 @@ func TestAllocations(t *testing.T) {
 		t.Errorf("%v allocations for one append", n)
 	}
 }
+
+// A backup holds what is not sealed yet, also of a store that has been idle.
+func TestBackupOfAnIdleStore(t *testing.T) {
+	fs := vfs.NewMem()
+	s := open(t, small(fs))
+	fill(t, s, 5, 100, "a.b")
+	s.WaitMarked()
+	if err := s.Backup(t.Context(), "copy"); err != nil {
+		t.Fatal(err)
+	}
+	fill(t, s, 5, 100, "a.b")
+	c, err := logstore.Open("copy", small(fs))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b := bounds(t, c, "a.b"); b.First != 1 || b.Last != 5 {
+		t.Errorf("the copy holds %+v", b)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+}

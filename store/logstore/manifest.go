@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"strings"
 
@@ -223,6 +224,9 @@ func (s *Store) loadRuns() error {
 			}
 			var err error
 			tr.run, err = run.Open(s.fs, s.runPath(tr.file))
+			if errors.Is(err, fs.ErrNotExist) {
+				return &store.CorruptError{File: s.runPath(tr.file), Detail: "the file is missing"}
+			}
 			if err == nil {
 				*list = append(*list, tr)
 			}

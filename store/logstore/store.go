@@ -16,10 +16,11 @@ import (
 )
 
 // Store is the embedded engine. It implements [store.Log], [store.Cursors]
-// and the abilities AtomicTopics, Settles, BacksUp and Dumps.
+// and the abilities AtomicTopics, Settles and BacksUp.
 //
 // Lock order: life, tidying, manifest, writer.mu, mu, queueMu. Nothing waits while it
-// holds one of the latter three.
+// holds one of the latter three, except that the judge, under writer.mu, may
+// have to read the last event of a key for an expectation.
 type Store struct {
 	o    Options
 	dir  string
@@ -197,6 +198,9 @@ func (s *Store) replay(seg *journal.Segment, image []byte, frames []journal.Fram
 	m.seg, m.end = seg, len(image)
 	for _, f := range frames {
 		err := eachEntry(f.Body, f.Off, func(e entry) error { return s.applyEntry(m, e, f.At) })
+		if errors.Is(err, store.ErrFormat) {
+			return fmt.Errorf("%s: %w", seg.Path(), err)
+		}
 		if err != nil {
 			// The frame passed its checksum, so this is no damage of the disk.
 			return &store.CorruptError{File: seg.Path(), Offset: int64(f.Off), Detail: err.Error()}

@@ -452,7 +452,7 @@ func (w *writer) apply(g *group) {
 	m := w.act
 	s.mu.Lock()
 	err := eachEntry(g.body, g.off, func(e entry) error { return s.applyEntry(m, e, g.at) })
-	m.lastLSN, m.end = g.frame.LSN, g.off+len(g.body)
+	m.lastLSN, m.end = g.frame.LSN, g.frame.End()
 	w.wakeReaders(g)
 	s.mu.Unlock()
 	if err != nil {

@@ -86,6 +86,9 @@ func (j *Journal) End(n int) Pending {
 	return p
 }
 
+// End is where the frame ends in the segment.
+func (p Pending) End() int { return p.off + len(p.buf) }
+
 // Write writes a frame that carries the given durable mark. Frames must be
 // written in order.
 func (p Pending) Write(durable uint64, at int64) error {
