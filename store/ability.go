@@ -1,9 +1,6 @@
 package store
 
-import (
-	"context"
-	"io"
-)
+import "context"
 
 // AtomicTopics is the ability to append one batch over several topics.
 type AtomicTopics interface{ AppendsAcrossTopics() }
@@ -20,9 +17,4 @@ type BacksUp interface {
 	// Backup writes to dir, which must not exist, a copy that holds
 	// everything that was acknowledged when Backup was called.
 	Backup(ctx context.Context, dir string) error
-}
-
-// Dumps is the ability to print what is stored, record by record.
-type Dumps interface {
-	Dump(ctx context.Context, w io.Writer) error
 }

@@ -169,7 +169,7 @@ func (l pebbleLog) Errorf(format string, args ...any) {
 // Fatalf must not return. In a call of ours it is a panic that the call
 // catches; in a goroutine of Pebble's it ends only that.
 func (l pebbleLog) Fatalf(format string, args ...any) {
-	err := errors.New(fmt.Sprintf(format, args...))
+	err := fmt.Errorf(strings.ReplaceAll(format, "%w", "%v"), args...)
 	l.s.guard.fail(err)
 	if cause := l.s.guard.cause; cause != nil {
 		err = fmt.Errorf("%w (%w)", err, cause)
