@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -33,26 +32,31 @@ func (s *Store) Backup(ctx context.Context, dir string) (err error) {
 	// it names stay, and no journal segment is recycled.
 	s.manifest.Lock()
 	defer s.manifest.Unlock()
+	// It gets its name when it is whole, so that one which was cut short is
+	// never taken for a backup.
+	whole := dir
+	dir += ".partial"
 	defer func() {
 		if err != nil {
-			err = errors.Join(fmt.Errorf("backup to %s: %w", dir, err), s.fs.RemoveAll(dir))
+			err = errors.Join(fmt.Errorf("backup to %s: %w", whole, err), s.fs.RemoveAll(dir))
 		}
 	}()
-	if err := s.fs.MkdirAll(s.fs.PathJoin(dir, "journal"), 0o755); err != nil {
+	if err := errors.Join(s.fs.RemoveAll(dir), s.fs.MkdirAll(s.fs.PathJoin(dir, "journal"), 0o755)); err != nil {
 		return err
 	}
-	if err := s.db.Checkpoint(s.fs.PathJoin(dir, "state"), pebble.WithFlushedWAL()); err != nil {
-		return err
-	}
-	names, err := s.fs.List(s.dir)
+	err = s.call(func() error {
+		return s.db.Checkpoint(s.fs.PathJoin(dir, "state"), pebble.WithFlushedWAL())
+	})
 	if err != nil {
 		return err
 	}
-	for _, name := range names {
-		if strings.HasSuffix(name, ".chunk") || strings.HasSuffix(name, ".run") {
-			if err := s.fs.Link(s.fs.PathJoin(s.dir, name), s.fs.PathJoin(dir, name)); err != nil {
-				return err
-			}
+	paths, err := s.namedFiles()
+	if err != nil {
+		return err
+	}
+	for _, path := range paths {
+		if err := s.fs.Link(path, s.fs.PathJoin(dir, s.fs.PathBase(path))); err != nil {
+			return err
 		}
 	}
 	for _, sg := range s.liveSegments() {
@@ -63,7 +67,13 @@ func (s *Store) Backup(ctx context.Context, dir string) (err error) {
 			return err
 		}
 	}
-	return errors.Join(syncDir(s.fs, s.fs.PathJoin(dir, "journal")), syncDir(s.fs, dir), syncDir(s.fs, s.fs.PathDir(dir)))
+	if err := errors.Join(syncDir(s.fs, s.fs.PathJoin(dir, "journal")), syncDir(s.fs, dir)); err != nil {
+		return err
+	}
+	if err := s.fs.Rename(dir, whole); err != nil {
+		return err
+	}
+	return syncDir(s.fs, s.fs.PathDir(whole))
 }
 
 // liveSegment is a journal file and how much of it counts.

@@ -37,7 +37,10 @@ func newGuard(fs vfs.FS, dir string, tell func(error)) *guard {
 
 // ours says whether the operation is about the database itself; a checkpoint
 // is written elsewhere, and its failure is only the backup's.
-func (g *guard) ours(name string) bool { return strings.HasPrefix(name, g.dir) }
+func (g *guard) ours(name string) bool {
+	rest, ok := strings.CutPrefix(name, g.dir)
+	return ok && (rest == "" || rest[0] == '/' || rest[0] == '\\')
+}
 
 // enter keeps Pebble from writing once something has failed.
 func (g *guard) enter(name string) {

@@ -254,21 +254,32 @@ func (s *Store) chunkPath(file uint64) string {
 	return s.fs.PathJoin(s.dir, fmt.Sprintf("%08d.chunk", file))
 }
 
-// removeOrphans deletes files that no row names: a seal or a merge that did
-// not come to its end.
-func (s *Store) removeOrphans() error {
-	wanted := map[string]bool{}
-	for _, t := range []tiers{s.ids, s.keys} {
-		for _, r := range t {
-			wanted[s.runPath(r.file)] = true
+// namedFiles lists the chunks and runs that the manifest names. manifest must
+// be held, or the store not yet be open.
+func (s *Store) namedFiles() ([]string, error) {
+	var paths []string
+	for _, kind := range []indexKind{idIndex, keyIndex} {
+		for _, r := range s.index(kind) {
+			paths = append(paths, s.runPath(r.file))
 		}
 	}
 	err := s.scanManifest([]byte("c"), []byte("d"), func(k, _ []byte) error {
-		wanted[s.chunkPath(binary.BigEndian.Uint64(k[1:]))] = true
+		paths = append(paths, s.chunkPath(binary.BigEndian.Uint64(k[1:])))
 		return nil
 	})
+	return paths, err
+}
+
+// removeOrphans deletes files that no row names: a seal or a merge that did
+// not come to its end.
+func (s *Store) removeOrphans() error {
+	paths, err := s.namedFiles()
 	if err != nil {
 		return err
+	}
+	wanted := make(map[string]bool)
+	for _, p := range paths {
+		wanted[p] = true
 	}
 	names, err := s.fs.List(s.dir)
 	if err != nil {
