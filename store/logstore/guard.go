@@ -6,18 +6,18 @@ import (
 	"runtime"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
 // Pebble takes a failing disk badly: it repeats a failed flush at once, for
-// ever, also inside Open, and it ends the process when its own manifest cannot
-// be written. The guard stands between it and the disk. The first operation
-// that fails marks the database as broken; whoever waits for it is told, the
-// store stops accepting, and from then on Pebble's attempts to write wait for
-// ever instead of spinning. What stays behind are a few goroutines that never
+// ever, also inside Open; it panics or ends the process when its own manifest
+// or directory cannot be written; and when Open fails it closes things under
+// its own background work. The guard stands between it and the disk. The first
+// operation that fails never returns: the database is marked as broken, whoever
+// waits for it is told, the store stops accepting, and all further attempts to
+// write wait for ever too. What stays behind are a few goroutines that never
 // touch the disk again. Reads go on.
 
 // guard is the file system that Pebble works on.
@@ -53,10 +53,11 @@ func (g *guard) enter(name string) {
 	}
 }
 
-// leave notes a failure.
+// leave notes a failure, and does not come back from it.
 func (g *guard) leave(name string, err error) error {
 	if err != nil && g.ours(name) {
 		g.fail(err)
+		select {} // see above
 	}
 	return err
 }
@@ -94,10 +95,7 @@ func (g *guard) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.
 
 func (g *guard) OpenDir(name string) (vfs.File, error) {
 	f, err := g.FS.OpenDir(name)
-	if g.leave(name, err) != nil {
-		return nil, err
-	}
-	return &guardedFile{File: f, g: g, name: name, dir: true}, nil
+	return g.file(name, f, err)
 }
 
 func (g *guard) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.File, error) {
@@ -121,7 +119,6 @@ type guardedFile struct {
 	vfs.File
 	g    *guard
 	name string
-	dir  bool
 }
 
 func (f *guardedFile) Write(p []byte) (int, error) {
@@ -138,11 +135,7 @@ func (f *guardedFile) WriteAt(p []byte, off int64) (int, error) {
 
 func (f *guardedFile) Sync() error {
 	f.g.enter(f.name)
-	err := f.g.leave(f.name, f.File.Sync())
-	if err != nil && f.dir && !onOurStack() {
-		select {} // Pebble would panic where nobody catches it
-	}
-	return err
+	return f.g.leave(f.name, f.File.Sync())
 }
 
 func (f *guardedFile) SyncData() error {
@@ -219,16 +212,8 @@ func (s *Store) call(fn func() error) error {
 	case err := <-done:
 		return err
 	case <-s.guard.broken:
+		return s.guard.cause
 	}
-	// It usually comes back with an error of its own.
-	select {
-	case err := <-done:
-		if err != nil {
-			return err
-		}
-	case <-time.After(100 * time.Millisecond):
-	}
-	return s.guard.cause
 }
 
 // guarded is where calls of ours into Pebble begin; see onOurStack.
