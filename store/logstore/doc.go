@@ -69,7 +69,7 @@
 // Mems take about 1.4 times Options.SegmentSize each: an active one,
 // Options.Tail lingering ones, up to Options.MaxFrozen frozen ones and two
 // kept for reuse. Beside them 128 blocks of chunks, of about 64 KiB or one
-// large event each; filters of runs up to 4M entries, a few tens of MiB at
-// most; fences, one byte for about ten events. Topics and groups are kept in
+// large event each; filters of runs up to 16M entries, at most about 64 MiB for
+// each of the two indexes; fences, one byte for about ten events. Topics and groups are kept in
 // memory, a few hundred bytes each.
 package logstore

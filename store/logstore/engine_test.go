@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -350,5 +351,61 @@ func TestBackupOfAnIdleStore(t *testing.T) {
 	}
 	if err := c.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// Publishers look the last event of a key up by themselves, and the judge what
+// came since. Segments are sealed all the while, so that each finds some of it
+// in files, in frozen mems and in the active one.
+func TestKeyRaceAcrossSegments(t *testing.T) {
+	const publishers, wins, keys = 6, 150, 4
+	s := open(t, small(vfs.NewMem()))
+	filler := strings.Repeat("x", 800)
+	var wg sync.WaitGroup
+	for p := range publishers {
+		wg.Go(func() {
+			for won := 0; won < wins; {
+				key := fmt.Sprint("k", (p+won)%keys)
+				last := uint64(0)
+				for e, err := range s.Read(t.Context(), store.Query{Topic: "race", Key: key, Reverse: true, Limit: 1}) {
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					last = e.Seq
+				}
+				e := event.New("race", fmt.Appendf(nil, `{"after":%d,"x":%q}`, last, filler))
+				e.Key = key
+				_, err := s.Append(t.Context(), store.Batch{Events: []event.Event{e}, Expect: []store.Expect{{Topic: "race", Key: key, Seq: last}}})
+				var conflict *store.SeqConflictError
+				switch {
+				case err == nil:
+					won++
+				case !errors.As(err, &conflict):
+					t.Error(err)
+					return
+				case conflict.Actual <= last:
+					t.Errorf("key %s: expected %d, and the last was %d", key, last, conflict.Actual)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	before := make(map[string]uint64)
+	n := 0
+	for e, err := range s.Read(t.Context(), store.Query{Topic: "race"}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got struct{ After uint64 }
+		if err := json.Unmarshal(e.Payload, &got); err != nil || got.After != before[e.Key] {
+			t.Fatalf("seq %d of key %s was granted after %d, and %d came before it: %v", e.Seq, e.Key, got.After, before[e.Key], err)
+		}
+		before[e.Key] = e.Seq
+		n++
+	}
+	if n != publishers*wins {
+		t.Errorf("%d events, %d were granted", n, publishers*wins)
 	}
 }

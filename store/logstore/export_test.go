@@ -5,13 +5,7 @@ import "runtime"
 // WaitMarked waits until the journal ends with a durable mark, which an idle
 // store writes by itself.
 func (s *Store) WaitMarked() {
-	for {
-		s.w.mu.Lock()
-		marked := s.w.marked
-		s.w.mu.Unlock()
-		if marked {
-			return
-		}
+	for !s.w.marked.Load() {
 		runtime.Gosched()
 	}
 }

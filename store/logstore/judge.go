@@ -26,7 +26,7 @@ func (w *writer) judge(r *request) error {
 	}
 	if fresh {
 		for i := range r.batch.Expect {
-			if err := w.judgeExpect(&r.batch.Expect[i]); err != nil {
+			if err := w.judgeExpect(r, i); err != nil {
 				return fmt.Errorf("append: %w", err)
 			}
 		}
@@ -82,7 +82,7 @@ func (w *writer) catchUp(r *request) error {
 	if r.gen < s.mems[0].number {
 		// So long ago that the mem which was active then is gone.
 		s.mu.RUnlock()
-		return s.findKnown(r)
+		return s.lookUp(r)
 	}
 	defer s.mu.RUnlock()
 	for _, m := range s.mems {
@@ -107,13 +107,8 @@ func (w *writer) catchUp(r *request) error {
 
 // groups yields those whose effects are not visible yet, newest first.
 func (w *writer) groups(yield func(*group) bool) {
-	if !yield(w.open) {
-		return
-	}
-	for i := len(w.flying) - 1; i >= 0; i-- {
-		if !yield(w.flying[i]) {
-			return
-		}
+	if yield(w.open) && w.flying != nil {
+		yield(w.flying)
 	}
 }
 
@@ -129,16 +124,14 @@ func (w *writer) pendingSeq(t *topic, id event.ID) uint64 {
 	return 0
 }
 
-func (w *writer) judgeExpect(x *store.Expect) error {
+func (w *writer) judgeExpect(r *request, i int) error {
+	x := &r.batch.Expect[i]
 	actual := uint64(0)
 	if t := w.s.topics[x.Topic]; t != nil {
 		if x.Key == "" {
 			actual = t.next - 1
-		} else {
-			var err error
-			if actual, err = w.lastOfKey(t, x.Key); err != nil {
-				return err
-			}
+		} else if actual = w.lastOfKey(t, x.Key, r.gen, r.last[i]); actual < t.cut {
+			actual = 0
 		}
 	}
 	if actual != x.Seq {
@@ -147,20 +140,25 @@ func (w *writer) judgeExpect(x *store.Expect) error {
 	return nil
 }
 
-// lastOfKey is the seq of a key's last event, granted ones included.
-func (w *writer) lastOfKey(t *topic, key string) (uint64, error) {
+// lastOfKey is the seq of a key's last event, granted ones included. It was
+// found to be known when the mem with the number gen was active.
+func (w *writer) lastOfKey(t *topic, key string, gen, known uint64) uint64 {
 	for g := range w.groups {
 		for i := len(g.pend) - 1; i >= 0; i-- {
 			if p := &g.pend[i]; p.t == t && p.rec.Key() == key {
-				return p.seq, nil
+				return p.seq
 			}
 		}
 	}
-	seq, err := w.s.lastOfKey(t, key)
-	if seq < t.cut {
-		seq = 0
+	s := w.s
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for i := len(s.mems) - 1; i >= 0 && s.mems[i].number >= gen; i-- {
+		if k, ok := s.mems[i].lastOf(t.num, key); ok {
+			return s.mems[i].record(k).Seq()
+		}
 	}
-	return seq, err
+	return known
 }
 
 func (w *writer) judgeSettle(st *store.Settlement) error {

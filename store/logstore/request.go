@@ -17,10 +17,11 @@ type request struct {
 
 	batch store.Batch
 	items []item
-	buf   []byte // the records of items
-	bytes int    // what the request takes in a frame, at most
-	gen   uint64 // the active mem when ids were looked up in the others
-	async bool   // the writer's: it is answered before it is durable
+	buf   []byte   // the records of items
+	bytes int      // what the request takes in a frame, at most
+	gen   uint64   // the mem that was active when ids and keys were looked up
+	last  []uint64 // per expectation: the last seq of its key by then
+	async bool     // the writer's: it is answered before it is durable
 
 	// At most one of these is set, and then batch is empty.
 	trim     *trimOp
@@ -69,7 +70,7 @@ func (s *Store) recycle(r *request) {
 		r.buf = nil // one large batch must not be kept for ever
 	}
 	clear(r.items)
-	*r = request{done: r.done, items: r.items[:0], buf: r.buf[:0]}
+	*r = request{done: r.done, items: r.items[:0], buf: r.buf[:0], last: r.last[:0]}
 	s.requests.Put(r)
 }
 
@@ -152,7 +153,15 @@ func (s *Store) prepare(r *request) error {
 	if r.bytes > s.w.maxBody {
 		return fmt.Errorf("append: %w: %d bytes, the limit is %d", store.ErrTooLarge, r.bytes, s.w.maxBody)
 	}
-	return s.findKnown(r)
+	return s.lookUp(r)
+}
+
+// lookUp finds what the judge would have to read from files otherwise.
+func (s *Store) lookUp(r *request) error {
+	if err := s.findKnown(r); err != nil {
+		return err
+	}
+	return s.findKeys(r)
 }
 
 // settleSize is at least the size of an encoded settlement.
@@ -205,6 +214,29 @@ func (s *Store) findKnown(r *request) error {
 			return fmt.Errorf("append topic %s: %w", it.t.name, err)
 		}
 		it.old = seq
+	}
+	return nil
+}
+
+// findKeys looks up the last event of each key that r has an expectation on.
+// What is added to mems since findKnown is the writer's to search.
+func (s *Store) findKeys(r *request) error {
+	r.last = r.last[:0]
+	for i := range r.batch.Expect {
+		x := &r.batch.Expect[i]
+		seq := uint64(0)
+		if x.Key != "" {
+			s.mu.RLock()
+			t := s.topics[x.Topic]
+			s.mu.RUnlock()
+			if t != nil {
+				var err error
+				if seq, err = s.lastOfKey(t, x.Key); err != nil {
+					return fmt.Errorf("append: expectation %d: %w", i, err)
+				}
+			}
+		}
+		r.last = append(r.last, seq)
 	}
 	return nil
 }

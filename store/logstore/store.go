@@ -18,9 +18,8 @@ import (
 // Store is the embedded engine. It implements [store.Log], [store.Cursors]
 // and the abilities AtomicTopics, Settles and BacksUp.
 //
-// Lock order: life, tidying, manifest, writer.mu, mu, queueMu. Nothing waits while it
-// holds one of the latter three, except that the judge, under writer.mu, may
-// have to read the last event of a key for an expectation.
+// Lock order: life, tidying, manifest, mu, queueMu. Nothing waits while it
+// holds one of the latter two.
 type Store struct {
 	o    Options
 	dir  string

@@ -2,8 +2,9 @@ package logstore
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"promethean/event"
@@ -13,34 +14,33 @@ import (
 // writer decides the order of things. Two goroutines share it.
 //
 // The judge takes in what waits, judges it and builds a frame of it in the
-// image of the segment: the open group. The pilot writes and syncs groups,
-// one after the other: whenever a sync is done it takes the group that is
-// open by then, and the judge opens the next. What has landed is made visible
-// and answered by the judge. So a sync serves all that arrived during the one
-// before, and nothing but one write happens between two syncs.
+// image of the segment: the open group. The pilot writes and syncs one group
+// at a time: the judge hands it the open one and begins the next, so a sync
+// serves all that arrived during the one before. What has landed is made
+// visible and answered by the judge.
 //
-// The judge alone decides and alone changes what readers see; the pilot knows
-// nothing but bytes. They meet under writer.mu.
+// The judge alone decides and alone changes what readers see, and all fields
+// are its own but for those of whoever flies; the pilot knows nothing but
+// bytes.
 type writer struct {
 	s       *Store
 	j       *journal.Journal
 	act     *mem // the active mem
 	maxBody int
-	full    bool       // the next request does not fit the segment
-	marked  bool       // the last frame is a durable mark
-	rest    []*request // taken from the queue, not yet taken in
-	taken   []*request // the memory that rest was taken with
-	spare   []*group   // to be used again
-
-	mu      sync.Mutex
+	full    bool        // the next request does not fit the segment
+	marked  atomic.Bool // the last frame is a durable mark
+	rest    []*request  // taken from the queue, not yet taken in
+	taken   []*request  // the memory that rest was taken with
+	spare   []*group    // to be used again
 	open    *group
-	flying  []*group // ended, and not yet visible, oldest first
-	landed  int      // how many of flying have landed
-	busy    bool     // somebody writes or syncs
-	quit    bool
-	takeOff sync.Cond // for the pilot: there is a group to be flown
+	flying  *group // ended and not yet visible, nil if there is none
+	crowd   int    // how many requests flew last
+	yields  int    // since the open group could have taken off
 
-	// These belong to whoever is busy.
+	out  chan *group // to the pilot
+	back chan *group // what has landed; whoever sends pokes the judge
+
+	// These belong to whoever flies a group.
 	lastAt  int64 // commit times never run backwards
 	durable uint64
 }
@@ -48,6 +48,7 @@ type writer struct {
 // group is the requests that share a frame.
 type group struct {
 	reqs    []*request // granted, not yet answered
+	size    int        // how many took off
 	body    []byte
 	off     int // of body in the image
 	frame   journal.Pending
@@ -94,7 +95,7 @@ func (g *group) reset() {
 
 func (w *writer) init(s *Store, j *journal.Journal) {
 	w.s, w.j = s, j
-	w.takeOff.L = &w.mu
+	w.out, w.back = make(chan *group, 1), make(chan *group, 1)
 	w.maxBody = j.MaxBody()
 	w.durable = j.Next() - 1
 	w.open = w.nextGroup()
@@ -105,16 +106,9 @@ func (w *writer) init(s *Store, j *journal.Journal) {
 
 // runPilot writes and syncs groups until the judge quits.
 func (w *writer) runPilot() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for {
-		for !w.quit && (w.busy || !w.ready()) {
-			w.takeOff.Wait()
-		}
-		if w.quit {
-			return
-		}
-		w.flyLocked()
+	for g := range w.out {
+		g.err = w.flight(g)
+		w.back <- g
 		poke(w.s.wake)
 	}
 }
@@ -122,19 +116,14 @@ func (w *writer) runPilot() {
 // ready says whether the open group is to be flown.
 func (w *writer) ready() bool { return w.open.entries > 0 || w.open.mark }
 
-// flyLocked ends the open group, writes and syncs it. It gives mu back
-// meanwhile.
-func (w *writer) flyLocked() {
+// end ends the open group, which is to be flown, and begins another.
+func (w *writer) end() *group {
 	g := w.open
 	w.open = w.nextGroup()
 	g.frame = w.j.End(len(g.body))
-	w.flying = append(w.flying, g)
-	w.busy = true
-	w.mu.Unlock()
-	g.err = w.flight(g)
-	w.mu.Lock()
-	w.busy = false
-	w.landed++
+	g.size = len(g.reqs)
+	w.flying, w.yields = g, 0
+	return g
 }
 
 func (w *writer) flight(g *group) error {
@@ -174,28 +163,26 @@ func answerAsync(g *group) {
 // runJudge takes in, judges and answers until the store is closed.
 func (w *writer) runJudge() {
 	s := w.s
+	defer close(w.out)
 	idle := time.NewTimer(time.Hour)
 	defer idle.Stop()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	defer func() {
-		w.quit = true
-		w.takeOff.Signal()
-	}()
 	for {
-		w.landLocked()
-		w.takeInLocked()
+		if w.hasLanded() {
+			w.land(<-w.back)
+		}
+		w.takeIn()
 		switch {
-		case w.landed > 0:
-		case w.ready() && !w.busy && len(w.open.reqs) == 1:
-			w.flyLocked() // a lone publisher is served without the pilot
+		case w.hasLanded():
+		case w.flying != nil:
+			w.waitForPilot()
+		case w.ready() && w.alone():
+			g := w.end()
+			g.err = w.flight(g)
+			w.land(g)
 		case w.ready():
-			if !w.busy {
-				w.takeOff.Signal()
+			if !w.gather() {
+				w.out <- w.end()
 			}
-			w.waitForPilot()
-		case w.busy:
-			w.waitForPilot()
 		case len(w.open.reqs) > 0:
 			// Only duplicates, and nothing is under way: what they repeat is
 			// visible, hence durable.
@@ -205,54 +192,69 @@ func (w *writer) runJudge() {
 			g.answerAll()
 			w.recycle(g)
 		case w.full:
-			w.makeRoomLocked()
+			w.makeRoom()
 		case w.queued():
 		case s.isClosed():
 			if !w.askMark() {
 				return
 			}
 		default:
-			if !w.marked {
+			if !w.marked.Load() {
 				idle.Reset(s.o.MarkAfter)
 			}
-			w.wait(idle.C)
+			select {
+			case <-s.wake:
+			case <-idle.C:
+				w.askMark()
+			}
 		}
 	}
 }
 
-// wait gives mu back until the judge is poked or the timer fires, which asks
-// for a durable mark.
-func (w *writer) wait(idle <-chan time.Time) {
-	w.mu.Unlock()
-	fired := false
-	select {
-	case <-w.s.wake:
-	case <-idle:
-		fired = true
+func (w *writer) hasLanded() bool { return len(w.back) > 0 }
+
+// alone says that one publisher waits and no other is likely to: it is served
+// without the pilot.
+func (w *writer) alone() bool { return len(w.open.reqs) <= 1 && w.crowd <= 1 }
+
+// gatherYields is how often those who were answered last get the chance to
+// come back before a group takes off. The last of them is the first to run,
+// and without this it would be served over and over while the others wait for
+// a processor; and with many of them a sync would serve few.
+const gatherYields = 2
+
+// gather lets others run, and returns false if they had their chance.
+func (w *writer) gather() bool {
+	if w.yields == gatherYields || !w.admits() {
+		return false
 	}
-	w.mu.Lock()
-	if fired {
-		w.askMark()
-	}
+	w.yields++
+	runtime.Gosched()
+	return true
 }
+
+// admits says whether the open group takes more requests.
+func (w *writer) admits() bool { return !w.full && len(w.open.body) < maxFrame }
 
 // waitForPilot waits for a group to land, or for more requests.
 func (w *writer) waitForPilot() {
-	if w.full || len(w.open.body) >= maxFrame {
+	if !w.admits() {
 		w.stall(w.s.wake)
-	} else {
-		w.wait(nil)
+		return
+	}
+	runtime.Gosched() // publishers that can run come first: one wake-up then serves many
+	if !w.hasLanded() && !w.queued() {
+		<-w.s.wake
 	}
 }
 
 // stallCheck is how often contexts are looked at while nothing is taken in.
 const stallCheck = 20 * time.Millisecond
 
-// stall gives mu back until c delivers, or some time has passed, and answers
-// those in the queue whose contexts have ended. It serves where requests may
+// stall waits until c delivers, or some time has passed, and answers those in
+// the queue whose contexts have ended. It serves where requests may
 // have to wait for long before they are taken in.
 func (w *writer) stall(c <-chan struct{}) {
-	w.mu.Unlock()
 	t := time.NewTimer(stallCheck)
 	select {
 	case <-c:
@@ -272,14 +274,13 @@ func (w *writer) stall(c <-chan struct{}) {
 		})
 	}
 	t.Stop()
-	w.mu.Lock()
 }
 
 // askMark has an empty frame written that says how far everything is durable,
 // so that later damage to the last frames can be told from a torn tail. It
 // returns false if there is nothing to mark, or no way to.
 func (w *writer) askMark() bool {
-	if w.marked || w.s.Err() != nil || !w.j.Room(0) {
+	if w.marked.Load() || w.s.Err() != nil || !w.j.Room(0) {
 		return false
 	}
 	w.open.reset() // nothing was granted, but it may have begun
@@ -303,10 +304,9 @@ func (w *writer) queued() bool {
 	return len(w.s.queue) > 0
 }
 
-// takeInLocked judges what waits, and adds what it grants to the open group.
-// It gives mu back between two requests, for the pilot to go ahead.
-func (w *writer) takeInLocked() {
-	for !w.full && len(w.open.body) < maxFrame && w.landed == 0 {
+// takeIn judges what waits, and adds what it grants to the open group.
+func (w *writer) takeIn() {
+	for w.admits() && !w.hasLanded() {
 		if len(w.rest) == 0 && !w.fetchQueue() {
 			return
 		}
@@ -335,8 +335,6 @@ func (w *writer) takeInLocked() {
 		}
 		w.encode(r)
 		w.open.reqs = append(w.open.reqs, r)
-		w.mu.Unlock()
-		w.mu.Lock()
 	}
 }
 
@@ -414,24 +412,15 @@ func (r *request) isAsync() bool {
 	return true
 }
 
-// landLocked makes landed groups visible and answers them. It gives mu back
-// meanwhile.
-func (w *writer) landLocked() {
-	for w.landed > 0 {
-		g := w.flying[0]
-		w.mu.Unlock()
-		if g.err == nil {
-			w.apply(g)
-		}
-		w.mu.Lock()
-		w.flying = slices.Delete(w.flying, 0, 1)
-		w.landed--
-		w.marked = g.mark
-		w.mu.Unlock()
-		g.answerAll()
-		w.mu.Lock()
-		w.recycle(g)
+// land makes a group that has landed visible and answers it.
+func (w *writer) land(g *group) {
+	w.flying, w.crowd = nil, g.size
+	if g.err == nil {
+		w.apply(g)
 	}
+	w.marked.Store(g.mark)
+	g.answerAll()
+	w.recycle(g)
 }
 
 func (g *group) answerAll() {
@@ -480,9 +469,9 @@ func (w *writer) wakeReaders(g *group) {
 	}
 }
 
-// makeRoomLocked goes on in a new segment, once few enough wait to be sealed.
+// makeRoom goes on in a new segment, once few enough wait to be sealed.
 // No group is open or flying, so nothing else happens meanwhile.
-func (w *writer) makeRoomLocked() {
+func (w *writer) makeRoom() {
 	for w.s.Err() == nil && w.s.frozen() > w.s.o.MaxFrozen {
 		w.stall(w.s.room)
 	}

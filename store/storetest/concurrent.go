@@ -164,10 +164,10 @@ func (c *crowd) follow(topic string) {
 func (c *crowd) glance(topic string) {
 	t := c.t
 	highest := uint64(0)
-	for n := 0; ; n++ {
+	for n, ended := 0, false; !ended; n++ {
 		select {
 		case <-c.done:
-			return
+			ended = true // one more look, at a log that is at rest
 		default:
 			runtime.Gosched()
 		}

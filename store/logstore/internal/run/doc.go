@@ -7,7 +7,7 @@
 //
 //	blocks   entries back to back, as many to a block as fit 16 KiB
 //	fences   for each block its first entry and the CRC32C of the block, then the last entry of the run
-//	filter   a blocked Bloom filter over entry prefixes, lines of 64 bytes; none in runs of over 4M entries
+//	filter   a blocked Bloom filter over entry prefixes, lines of 64 bytes; none in runs of over 16M entries
 //	footer   88 bytes, at the end:
 //
 //	0   8  magic "PROMRUN\x01"

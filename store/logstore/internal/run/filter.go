@@ -14,7 +14,7 @@ const (
 	// stay in memory, so larger runs, of which there are few, go without: a
 	// search in them costs one block read instead, and memory does not grow
 	// with history.
-	maxFiltered = 4 << 20
+	maxFiltered = 16 << 20
 )
 
 // filter is a Bloom filter in which all bits of one item lie in one cache
