@@ -144,7 +144,7 @@ func steady(rates map[string]float64) *measured {
 	for name, rate := range rates {
 		s := &series{entry: entry{name: name}}
 		for range 3 {
-			s.rounds = append(s.rounds, outcome{events: int64(rate), elapsed: time.Second, p50: time.Duration(1e9 / rate)})
+			s.rounds = append(s.rounds, outcome{events: int64(rate), elapsed: time.Second, p50: time.Duration(1e9 / rate), p99: time.Duration(1e9 / rate)})
 		}
 		m.rows = append(m.rows, s)
 	}
@@ -163,6 +163,10 @@ func TestGates(t *testing.T) {
 			figC64:   steady(map[string]float64{nameRaw: 400_000, nameUs: 200_000, nameRedis: 70_000, nameJetAlways: 9_000}), // 0.5, 2.86, 22.2
 			figBatch: steady(map[string]float64{nameUs: 600_000, rowRedisDeep: 150_000, rowRedisWide: 210_000}),              // 2.86 of the better
 			figC256:  steady(map[string]float64{nameUs: 300_000}),                                                            // no raw
+
+			figConsume:  steady(map[string]float64{rowOneGroup: 400_000, rowFourGroups: 400_000, rowJetExplict: 100_000}),
+			figLive:     steady(map[string]float64{rowAlone: 2, rowBeside: 1}),
+			figDelivery: steady(map[string]float64{rowFsync: 15_000, rowUsDeliver: 12_000}),
 		},
 		history: &historyResult{
 			fill:  fillResult{Tail: []float64{4e6, 2e6, 5e6}, PeakRSS: 100 << 20},
@@ -178,6 +182,12 @@ func TestGates(t *testing.T) {
 		"PASS     c64 us ÷ jetstream-always ≥ 15.00×: 22.22×",
 		"NOT RUN  c256 us ÷ raw ≥ 0.30×",
 		"FAIL     batches us ÷ best of redis-always ≥ 3.00×: 2.86×",
+		"PASS     consuming, us ÷ embedded jetstream ≥ 3.00×: 4.00×",
+		"FAIL     four groups ÷ one ≥ 1.20×: 1.00×",
+		"PASS     publishing while a group consumes ÷ alone ≥ 0.50×: 0.50×",
+		"FAIL     age of the oldest event handled while publishing < 1.00 s: 1.00 s",
+		"PASS     publish to handler, p50 ÷ raw fdatasync ≤ 1.50×: 1.25×",
+		"NOT RUN  publish to handler, p99 ÷ jetstream always ≤ 1.00×",
 		"PASS     cold scan, events/s ≥ 1.00M: 1.00M",
 		"PASS     tail reads, events/s ≥ 3.00M: 4.00M",
 		"FAIL     peak memory < 600 MiB: 600 MiB",

@@ -84,6 +84,8 @@ func gates(r results) []gate {
 		ratio("batches us ÷ best of redis-always", 3, true, pairwise(batches.row(nameUs).rates(), bestRedis(batches))),
 	}
 
+	gs = append(gs, deliveryGates(r, ratio)...)
+
 	scan := gate{name: "cold scan, events/s", threshold: 1e6, atLeast: true, format: count}
 	tail := gate{name: "tail reads, events/s", threshold: 3e6, atLeast: true, format: count}
 	rss := gate{name: "peak memory", threshold: 600 << 20, strict: true, format: mebibytes}

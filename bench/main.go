@@ -151,6 +151,9 @@ func (b *bench) figuresInTurn(ctx context.Context) error {
 	if b.absent[nameUs] != nil {
 		return nil // what follows is about us alone
 	}
+	if err := b.deliveryFigures(ctx); err != nil {
+		return err
+	}
 	if b.figure(figGrowth) {
 		m, err := b.measure(ctx, variants())
 		b.results.variants = m

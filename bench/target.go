@@ -86,9 +86,13 @@ const (
 	figScan   = "scan"
 	figGrowth = "growth"
 	figAllocs = "allocs"
+
+	figConsume  = "consume"
+	figLive     = "live"
+	figDelivery = "delivery"
 )
 
-var figureNames = []string{figC1, figC64, figC256, figBatch, figScan, figGrowth, figAllocs}
+var figureNames = []string{figC1, figC64, figC256, figBatch, figConsume, figLive, figDelivery, figScan, figGrowth, figAllocs}
 
 // selection is what -only leaves. Names of figures and of targets are told
 // apart by the names themselves; none of a kind means all of that kind.

@@ -67,8 +67,14 @@ var placements = []placement{
 	{
 		rule:     "the hub stands on delivery",
 		packages: []string{root},
-		mayUse:   []string{"event/...", "store", "group/...", shared},
-		reason:   "an embedder who imports the hub gets no capability, engine or server that was not asked for",
+		mayUse:   []string{"event/...", "store", "group/...", "store/logstore", shared},
+		reason:   "an embedder who imports the hub gets the embedded engine, and no capability, driver or server that was not asked for",
+	},
+	{
+		rule:     "metrics are told by the hub",
+		packages: []string{"metrics/..."},
+		mayUse:   []string{"event/...", "store", "group/...", root, shared},
+		reason:   "the hub speaks to an interface, so that who does not want Prometheus does not get it",
 	},
 	{
 		rule:     "a capability stands on the hub",
@@ -152,7 +158,7 @@ var restrictions = []restriction{
 	{
 		rule:     "drivers are chosen by programs",
 		packages: []string{"store/*store/...", "outbox/*outbox/...", "changefeed/*feed/..."},
-		usedBy:   []string{"internal/app/...", "cmd/...", "bench/...", "examples/...", "prometheantest/..."},
+		usedBy:   []string{root, "internal/app/...", "cmd/...", "bench/...", "examples/...", "prometheantest/..."}, // the hub the embedded one alone
 		remedy:   "take the port as a parameter and let internal/app pass the driver in",
 		reason:   "a driver brings a database client with it, which no library user asked for",
 	},

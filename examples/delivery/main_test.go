@@ -1,0 +1,16 @@
+package main
+
+import "testing"
+
+func TestRun(t *testing.T) {
+	if err := run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func Example() {
+	main()
+	// Output:
+	// 2 × bread, attempt 2
+	// 1 × cake, attempt 2
+}

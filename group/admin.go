@@ -1,0 +1,301 @@
+package group
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"promethean/store"
+)
+
+// Info is how a group stands.
+type Info struct {
+	Topic, Group string
+	Settings     Settings
+	// Cursor is the floor: it and everything below is settled.
+	Cursor uint64
+	// Tail is the topic's last seq; Lag how many events are not settled.
+	Tail, Lag uint64
+	// InFlight is how many events are handed out; Pending how many were
+	// delivered and are not settled, those that come back later included.
+	InFlight, Pending int
+	Members           int
+	Paused            bool
+	Generation        uint64
+}
+
+// Info tells how a group stands.
+func (e *Engine) Info(ctx context.Context, topic, group string) (Info, error) {
+	e.mu.Lock()
+	r := e.runners[name{topic, group}]
+	e.mu.Unlock()
+	b, err := e.log.Bounds(ctx, topic)
+	if err != nil {
+		return Info{}, err
+	}
+	if r != nil {
+		r.mu.Lock()
+		if r.cur.Version != 0 {
+			defer r.mu.Unlock()
+			i := info(&r.cur, b)
+			i.Settings, i.Paused, i.Members = r.set, r.paused, len(r.members)
+			i.Pending = 0
+			for _, it := range r.held {
+				if it.state == leased {
+					i.InFlight++
+				}
+				if it.delivered > 0 && it.state != settling {
+					i.Pending++
+				}
+			}
+			return i, nil
+		}
+		r.mu.Unlock()
+	}
+	c, err := e.log.Cursor(ctx, topic, group)
+	if errors.Is(err, store.ErrNotFound) {
+		return Info{}, fmt.Errorf("topic %s, group %s: %w", topic, group, ErrNotFound)
+	}
+	if err != nil {
+		return Info{}, err
+	}
+	i := info(&c, b)
+	i.Settings, err = decodeSettings(c.Meta)
+	return i, err
+}
+
+func info(c *store.Cursor, b store.Bounds) Info {
+	i := Info{Topic: c.Topic, Group: c.Group, Cursor: c.Floor, Tail: b.Last, Pending: len(c.Attempts), Generation: c.Generation}
+	from := max(c.Floor, b.First-1) // what is gone lags no more
+	if b.Last > from {
+		i.Lag = b.Last - from
+		for _, s := range c.Settled {
+			if s.Last > from {
+				i.Lag -= min(s.Last, b.Last) - max(s.First, from+1) + 1
+			}
+		}
+	}
+	return i
+}
+
+// Move sets the cursor to a place. All leases end; settlements and counts
+// after the place are forgotten.
+func (e *Engine) Move(ctx context.Context, topic, group string, to Start) error {
+	r, err := e.open(ctx, topic, group, nil, Start{})
+	if err != nil {
+		return err
+	}
+	floor, err := e.Floor(ctx, topic, to)
+	if err != nil {
+		return fmt.Errorf("topic %s, group %s: %w", topic, group, err)
+	}
+	err = r.do(func() error {
+		c := store.Cursor{
+			Topic: topic, Group: group, Version: r.cur.Version, Epoch: r.cur.Epoch, Generation: r.cur.Generation + 1,
+			Floor: floor, Handed: floor, Meta: r.cur.Meta,
+		}
+		r.mu.Unlock()
+		v, err := e.log.PutCursor(e.ctx, c)
+		r.mu.Lock()
+		if err != nil {
+			return err
+		}
+		c.Version = v
+		r.reset(c)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("move the cursor of topic %s, group %s: %w", topic, group, err)
+	}
+	return nil
+}
+
+// do has op run between two records, with mu held.
+func (r *runner) do(op func() error) error {
+	done := make(chan error, 1)
+	r.mu.Lock()
+	if err := r.usable(); err != nil {
+		r.mu.Unlock()
+		return err
+	}
+	r.ops = append(r.ops, func() {
+		if r.failed != nil {
+			done <- r.failed
+			return
+		}
+		done <- op()
+	})
+	r.settle()
+	r.mu.Unlock()
+	return <-done
+}
+
+// reset begins again at c. mu must be held.
+func (r *runner) reset(c store.Cursor) {
+	for _, it := range r.held {
+		if it.state == leased {
+			r.endLease(it)
+		}
+		r.release(it)
+		it.state = settling // whoever still has it finds it over
+	}
+	letters := r.letters
+	clear(r.held)
+	clear(r.keys)
+	r.letters = make(map[uint64]*item)
+	r.ready, r.suspects, r.delays, r.leases = fifo{}, fifo{}, nil, leases{}
+	r.kept, r.tried, r.mark, r.counted, r.first = 0, nil, 0, 0, 0
+	r.acks, r.dead, r.records, r.skipped = nil, nil, nil, nil
+	for _, w := range r.waiters {
+		w <- ErrFenced // what they acked is forgotten
+	}
+	r.waiters = nil
+	r.cur = c
+	r.begin()
+	for seq, it := range letters {
+		r.inject(seq, it.ev)
+	}
+	r.feed()
+}
+
+// Pause stops handing out; Resume goes on.
+func (e *Engine) Pause(ctx context.Context, topic, group string) error {
+	return e.setPaused(ctx, topic, group, true)
+}
+
+// Resume goes on handing out after Pause.
+func (e *Engine) Resume(ctx context.Context, topic, group string) error {
+	return e.setPaused(ctx, topic, group, false)
+}
+
+func (e *Engine) setPaused(ctx context.Context, topic, group string, paused bool) error {
+	r, err := e.open(ctx, topic, group, nil, Start{})
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.paused = paused
+	r.feed()
+	return nil
+}
+
+// Delete removes a group. It must have no members.
+func (e *Engine) Delete(ctx context.Context, topic, group string) error {
+	r, err := e.open(ctx, topic, group, nil, Start{})
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	if n := len(r.members); n > 0 {
+		r.mu.Unlock()
+		return fmt.Errorf("topic %s, group %s: %w: %d members read", topic, group, ErrInvalid, n)
+	}
+	r.mu.Unlock()
+	if err := r.close(); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	version := r.cur.Version
+	r.mu.Unlock()
+	e.mu.Lock()
+	delete(e.runners, r.name)
+	w := e.topics[topic]
+	e.mu.Unlock()
+	if w != nil {
+		w.remove(r)
+	}
+	return e.log.DeleteCursor(ctx, topic, group, version)
+}
+
+func (w *watcher) remove(r *runner) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	kept := make([]*runner, 0, len(w.runners)) // runWatcher may hold the old one
+	for _, x := range w.runners {
+		if x != r {
+			kept = append(kept, x)
+		}
+	}
+	w.runners = kept
+}
+
+// close takes all leases back, waits for what is being recorded, and records
+// the rest.
+func (r *runner) close() error {
+	r.mu.Lock()
+	if r.closed || r.cur.Version == 0 {
+		r.closed = true
+		r.mu.Unlock()
+		return nil
+	}
+	r.closed = true
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+	for _, m := range r.members {
+		m.gone = true
+	}
+	for _, it := range r.held {
+		if it.state == leased {
+			it.delivered-- // it does not count
+			r.endLease(it)
+			r.release(it)
+			it.state = ready
+		}
+	}
+	if r.settler {
+		r.finished = make(chan struct{})
+		done := r.finished
+		r.mu.Unlock()
+		<-done
+		r.mu.Lock()
+	}
+	defer r.mu.Unlock()
+	if r.failed != nil {
+		return r.failed
+	}
+	return r.leaveClean()
+}
+
+// leaveClean records how often what is not settled was delivered, and that
+// nothing is handed out any more. mu must be held.
+func (r *runner) leaveClean() error {
+	c := r.cur.Clone()
+	for _, it := range r.held {
+		if it.letter != 0 || it.state == settling {
+			continue
+		}
+		if it.delivered > 0 {
+			if c.Attempts == nil {
+				c.Attempts = make(map[uint64]uint32)
+			}
+			c.Attempts[it.seq] = it.delivered
+		} else {
+			delete(c.Attempts, it.seq)
+		}
+	}
+	if r.mark == 0 {
+		c.Handed = 0 // nobody is suspect
+	}
+	v, err := r.e.log.PutCursor(r.e.ctx, c)
+	r.cur.Version = v
+	return err
+}
+
+// backOff is how long an event waits after so many deliveries: from 100 ms
+// to 30 s, give or take a quarter.
+func backOff(delivered uint32) time.Duration {
+	d := maxBackOff
+	if shift := max(delivered, 1) - 1; shift < 16 {
+		d = min(minBackOff<<shift, maxBackOff)
+	}
+	return d*3/4 + rand.N(d/2)
+}
+
+const (
+	minBackOff = 100 * time.Millisecond
+	maxBackOff = 30 * time.Second
+)

@@ -1,0 +1,350 @@
+package group
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"promethean/event"
+	"promethean/store"
+)
+
+// LetterPrefix is what the topic of dead letters begins with.
+const LetterPrefix = "dlq."
+
+// LetterTopic is where the dead letters of a topic go.
+func LetterTopic(topic string) string { return LetterPrefix + topic }
+
+// Letter is the payload of a dead letter.
+type Letter struct {
+	Topic    string      `json:"topic"`
+	Group    string      `json:"group"`
+	Original event.Event `json:"original"`
+	Err      string      `json:"err"`
+	TS       int64       `json:"ts"`
+	Attempts int         `json:"attempts"`
+	// Parked says that the letter's key waits for it.
+	Parked bool `json:"parked,omitempty"`
+}
+
+// space is the namespace of dead letters' ids.
+var space = event.NameID(event.ID{}, "promethean dead letter")
+
+// maxErr is how much of an error a dead letter tells.
+const maxErr = 8 << 10
+
+// letter makes the dead letter of an item. There is none of a dead letter.
+func (r *runner) letter(it *item, original *event.Event) (event.Event, bool) {
+	if strings.HasPrefix(r.topic, LetterPrefix) {
+		r.e.o.Logger.Warn("a dead letter failed and stays where it is", "topic", r.topic, "group", r.group, "id", it.id, "err", it.reason)
+		return event.Event{}, false
+	}
+	now := time.Now().UnixMilli()
+	l := Letter{
+		Topic: r.topic, Group: r.group, Original: *original, Err: shorten(it.reason, maxErr),
+		TS: now, Attempts: int(it.delivered), Parked: r.parks(it),
+	}
+	b, err := l.encode()
+	if err != nil {
+		// It was stored, so it is sound; a dead letter without it is better
+		// than a group that cannot go on.
+		r.e.o.Logger.Error("encode a dead letter", "topic", r.topic, "group", r.group, "id", it.id, "err", err)
+		l.Original = event.Event{ID: it.id, Seq: it.seq, Topic: r.topic, Payload: json.RawMessage("null")}
+		b, _ = l.encode()
+	}
+	id := event.NameID(space, fmt.Sprintf("%s\n%s\n%s\n%d\n%d", r.topic, r.group, it.id, r.cur.Generation, it.letter))
+	return event.Event{ID: id, TS: now, Topic: LetterTopic(r.topic), Key: it.key, Payload: b}, true
+}
+
+// encode gives the JSON of a letter; the original keeps its bytes.
+func (l *Letter) encode() ([]byte, error) {
+	b := append([]byte(nil), `{"topic":`...)
+	b = appendText(b, l.Topic)
+	b = append(b, `,"group":`...)
+	b = appendText(b, l.Group)
+	b = append(b, `,"original":`...)
+	b, err := l.Original.AppendJSON(b)
+	if err != nil {
+		return nil, err
+	}
+	b = append(b, `,"err":`...)
+	b = appendText(b, l.Err)
+	b = append(b, `,"ts":`...)
+	b = strconv.AppendInt(b, l.TS, 10)
+	b = append(b, `,"attempts":`...)
+	b = strconv.AppendInt(b, int64(l.Attempts), 10)
+	if l.Parked {
+		b = append(b, `,"parked":true`...)
+	}
+	return append(b, '}'), nil
+}
+
+func (r *runner) parks(it *item) bool { return r.set.DeadLetter == DeadKey && it.key != "" }
+
+// appendText appends s as a JSON string.
+func appendText(b []byte, s string) []byte {
+	t, err := json.Marshal(strings.ToValidUTF8(s, "�"))
+	if err != nil {
+		panic(err) // a string: it cannot fail
+	}
+	return append(b, t...)
+}
+
+// shorten cuts s to at most n bytes, at a character.
+func shorten(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n] + "…"
+}
+
+// What was done with dead letters is kept as two groups on their topic, for
+// each group that they come from: what is to be handed to it again, and what
+// has been replayed. Nobody owns them, so their epoch stays 0.
+func requestedName(group string) string { return "system.requested:" + group }
+func replayedName(group string) string  { return "system.replayed:" + group }
+
+// lettersDone says which dead letters a record is done with.
+func (r *runner) lettersDone(rec *record) []store.Settlement {
+	var done store.Ranges
+	for _, list := range [][]*item{rec.acks, rec.dead} {
+		for _, it := range list {
+			if it.letter != 0 {
+				done.Add(store.Range{First: it.letter, Last: it.letter})
+			}
+		}
+	}
+	if len(done) == 0 {
+		return nil
+	}
+	return []store.Settlement{{Topic: LetterTopic(r.topic), Group: replayedName(r.group), Done: done}}
+}
+
+// releaseKeys counts the dead letters of parked keys after a record, and
+// releases keys that have none left. mu must be held.
+func (r *runner) releaseKeys(rec *record) {
+	if r.set.DeadLetter != DeadKey {
+		return
+	}
+	for _, it := range rec.dead {
+		if it.key != "" {
+			r.parked[it.key]++
+		}
+	}
+	for _, list := range [][]*item{rec.acks, rec.dead} {
+		for _, it := range list {
+			if it.letter == 0 || it.key == "" {
+				continue
+			}
+			if r.parked[it.key]--; r.parked[it.key] <= 0 {
+				delete(r.parked, it.key)
+			}
+		}
+	}
+}
+
+// letterCursor gives one of the two, empty if it does not exist.
+func (e *Engine) letterCursor(ctx context.Context, topic, group string) (store.Cursor, error) {
+	c, err := e.log.Cursor(ctx, LetterTopic(topic), group)
+	if errors.Is(err, store.ErrNotFound) {
+		return store.Cursor{Topic: LetterTopic(topic), Group: group}, nil
+	}
+	return c, err
+}
+
+func settled(c *store.Cursor, seq uint64) bool { return seq <= c.Floor || c.Settled.Contains(seq) }
+
+// loadLetters finds out which keys are parked, and which dead letters are to
+// be handed out again. mu must be held; nobody else knows the runner yet.
+func (r *runner) loadLetters(ctx context.Context) error {
+	if strings.HasPrefix(r.topic, LetterPrefix) {
+		return nil
+	}
+	requested, err := r.e.letterCursor(ctx, r.topic, requestedName(r.group))
+	if err != nil {
+		return err
+	}
+	if r.set.DeadLetter != DeadKey && requested.Version == 0 {
+		return nil
+	}
+	replayed, err := r.e.letterCursor(ctx, r.topic, replayedName(r.group))
+	if err != nil {
+		return err
+	}
+	for ev, err := range r.e.log.Read(ctx, store.Query{Topic: LetterTopic(r.topic), After: replayed.Floor}) {
+		if err != nil {
+			return err
+		}
+		if settled(&replayed, ev.Seq) {
+			continue
+		}
+		var l Letter
+		if err := json.Unmarshal(ev.Payload, &l); err != nil || l.Group != r.group {
+			continue
+		}
+		if l.Parked && r.set.DeadLetter == DeadKey {
+			r.park(ev.Key)
+			r.parked[ev.Key]++
+		}
+		if settled(&requested, ev.Seq) {
+			r.inject(ev.Seq, l.Original)
+		}
+	}
+	return nil
+}
+
+// inject hands an original out again, ahead of later events of its key. mu
+// must be held.
+func (r *runner) inject(letter uint64, ev event.Event) {
+	if r.letters[letter] != nil {
+		return
+	}
+	it := newItem(ev.Clone()) // it cannot be read again: it stays in memory
+	it.letter = letter
+	r.hold(it)
+	q := r.queue(it)
+	switch {
+	case q == nil:
+		r.activate(it)
+	case q.head == nil && !q.refilling:
+		q.head = it
+		r.activate(it)
+	default:
+		// In log order among the replayed, ahead of all others.
+		i := 0
+		for i < len(q.queue) && q.queue[i].letter != 0 && q.queue[i].seq < it.seq {
+			i++
+		}
+		q.queue = slices.Insert(q.queue, i, it)
+	}
+}
+
+// LetterAt is a dead letter and where it stands.
+type LetterAt struct {
+	Seq uint64
+	ID  event.ID
+	Letter
+}
+
+// Letters yields the dead letters of a topic that were not replayed, of one
+// group or, if group is empty, of all, in log order.
+func (e *Engine) Letters(ctx context.Context, topic, group string, yield func(LetterAt) bool) error {
+	done := make(map[string]store.Cursor)
+	asked := make(map[string]store.Cursor)
+	for ev, err := range e.log.Read(ctx, store.Query{Topic: LetterTopic(topic)}) {
+		if err != nil {
+			return err
+		}
+		l := LetterAt{Seq: ev.Seq, ID: ev.ID}
+		if err := json.Unmarshal(ev.Payload, &l.Letter); err != nil {
+			return fmt.Errorf("dead letter %s, seq %d: %w", ev.ID, ev.Seq, err)
+		}
+		if group != "" && l.Group != group {
+			continue
+		}
+		if _, known := done[l.Group]; !known {
+			if done[l.Group], err = e.letterCursor(ctx, topic, replayedName(l.Group)); err != nil {
+				return err
+			}
+			if asked[l.Group], err = e.letterCursor(ctx, topic, requestedName(l.Group)); err != nil {
+				return err
+			}
+		}
+		d, a := done[l.Group], asked[l.Group]
+		if settled(&d, ev.Seq) || settled(&a, ev.Seq) {
+			continue
+		}
+		if !yield(l) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// mark makes sure that one of the two cursors exists.
+func (e *Engine) markable(ctx context.Context, topic, group string) error {
+	c, err := e.letterCursor(ctx, topic, group)
+	if err != nil || c.Version != 0 {
+		return err
+	}
+	if _, err = e.log.PutCursor(ctx, c); errors.Is(err, store.ErrConflict) {
+		return nil // somebody else has just made it
+	}
+	return err
+}
+
+// Redeliver hands the originals of dead letters to their group again. It is
+// durable when it returns; attempts count from one.
+func (e *Engine) Redeliver(ctx context.Context, topic, group string, letters []LetterAt) error {
+	for _, n := range []string{requestedName(group), replayedName(group)} {
+		if err := e.markable(ctx, topic, n); err != nil {
+			return err
+		}
+	}
+	r, err := e.open(ctx, topic, group, nil, Start{})
+	if err != nil {
+		return err
+	}
+	var asked store.Ranges
+	for _, l := range letters {
+		asked.Add(store.Range{First: l.Seq, Last: l.Seq})
+	}
+	st := store.Settlement{Topic: LetterTopic(topic), Group: requestedName(group), Done: asked}
+	if _, err := e.log.Append(ctx, store.Batch{Settle: []store.Settlement{st}}); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, l := range letters {
+		r.inject(l.Seq, l.Original)
+	}
+	r.feed()
+	return nil
+}
+
+// Republish publishes events in the place of dead letters, which are marked
+// as replayed in the same step.
+func (e *Engine) Republish(ctx context.Context, topic, group string, letters []LetterAt, events []event.Event) error {
+	return e.replace(ctx, topic, group, letters, store.Batch{Events: events})
+}
+
+// Rewrite puts a dead letter with another original in the place of one, and
+// gives it with its place. It is what can be redelivered then.
+func (e *Engine) Rewrite(ctx context.Context, l LetterAt, original event.Event) (LetterAt, error) {
+	was := l
+	l.Original = original
+	l.ID = event.NewID()
+	payload, err := l.Letter.encode()
+	if err != nil {
+		return l, err
+	}
+	ev := event.Event{ID: l.ID, TS: time.Now().UnixMilli(), Topic: LetterTopic(l.Topic), Key: was.Original.Key, Payload: payload, CausedBy: []string{was.ID.String()}}
+	if err := e.replace(ctx, l.Topic, l.Group, []LetterAt{was}, store.Batch{Events: []event.Event{ev}, Internal: true}); err != nil {
+		return l, err
+	}
+	l.Seq, err = e.log.LocateID(ctx, ev.Topic, ev.ID)
+	return l, err
+}
+
+// replace appends a batch and marks dead letters as replayed.
+func (e *Engine) replace(ctx context.Context, topic, group string, letters []LetterAt, b store.Batch) error {
+	if err := e.markable(ctx, topic, replayedName(group)); err != nil {
+		return err
+	}
+	var done store.Ranges
+	for _, l := range letters {
+		done.Add(store.Range{First: l.Seq, Last: l.Seq})
+	}
+	b.Settle = []store.Settlement{{Topic: LetterTopic(topic), Group: replayedName(group), Done: done}}
+	_, err := e.log.Append(ctx, b)
+	return err
+}

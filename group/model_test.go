@@ -1,0 +1,590 @@
+package group_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"promethean/event"
+	"promethean/group"
+	"promethean/internal/crashfs"
+	"promethean/store"
+)
+
+var (
+	modelRuns  = flag.Int("model.runs", 60, "how many random histories TestModel tries")
+	modelSeed  = flag.Uint64("model.seed", 0, "try the history with this seed only")
+	modelSteps = flag.Int("model.steps", 150, "how many inputs a history has")
+)
+
+// TestModel puts random inputs of the table in docs/delivery.md to a group,
+// crashes and restarts included, and compares with a plain model.
+func TestModel(t *testing.T) {
+	first, last := uint64(1), uint64(*modelRuns)
+	if *modelSeed != 0 {
+		first, last = *modelSeed, *modelSeed
+	}
+	for seed := first; seed <= last; seed++ {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { newModel(t, seed).run(*modelSteps) })
+		})
+	}
+}
+
+// fact is what the model knows of one event.
+type fact struct {
+	ev      event.Event
+	settled bool
+	maybe   bool // an ack was under way when the power failed
+	gone    bool // trimmed
+	blocked bool
+	// lo and hi bound how many deliveries the group counts. They differ only
+	// after a crash, for an event that was not in anybody's hands.
+	lo, hi  int
+	lease   uint64 // 0: not handed out
+	holder  *member
+	held    group.Delivery
+	until   time.Time
+	notBy   time.Time // it does not come back before
+	letters int
+}
+
+type model struct {
+	*world
+	rng     *rand.Rand
+	seed    uint64
+	fs      *crashfs.FS
+	set     group.Settings
+	facts   []*fact // by seq - 1
+	byID    map[event.ID]*fact
+	members []*member
+	paused  bool
+	fresh   bool // nothing was taken since the crash, and somebody is suspect
+	touched bool // something was delivered since the group was taken over
+	trimmed uint64
+	history []string
+}
+
+func newModel(t *testing.T, seed uint64) *model {
+	rng := rand.New(rand.NewPCG(seed, 7))
+	fs := crashfs.New()
+	m := &model{world: &world{t: t, fs: fs}, rng: rng, seed: seed, fs: fs, byID: make(map[event.ID]*fact)}
+	m.set = group.Settings{
+		Ordering:    pick(rng, []group.Ordering{group.ByKey, group.ByKey, group.ByTopic, group.Unordered}),
+		DeadLetter:  pick(rng, []group.Policy{group.DeadEvent, group.DeadEvent, group.DeadBlock}),
+		MaxAttempts: 3 + rng.IntN(3),
+		AckTimeout:  pick(rng, []time.Duration{time.Second, time.Minute}),
+	}
+	m.open()
+	m.enrol()
+	return m
+}
+
+func (m *model) logf(format string, args ...any) {
+	m.history = append(m.history, fmt.Sprintf(format, args...))
+}
+
+func (m *model) fatalf(format string, args ...any) {
+	m.t.Helper()
+	for _, l := range m.history {
+		m.t.Log(l)
+	}
+	if m.e != nil {
+		m.t.Log(m.e.Dump(topic, "g"))
+	}
+	m.t.Fatalf("seed %d, %+v: %s", m.seed, m.set, fmt.Sprintf(format, args...))
+}
+
+func (m *model) enrol() {
+	m.members = append(m.members, m.join("g", m.set, group.MemberOptions{MaxInFlight: 1 + m.rng.IntN(8), BatchSize: 1 + m.rng.IntN(8)}))
+	m.logf("a member joins")
+}
+
+func (m *model) run(steps int) {
+	defer func() {
+		if m.e != nil {
+			m.close()
+		}
+	}()
+	type input struct {
+		weight int
+		do     func()
+	}
+	inputs := []input{
+		{20, m.publishSome}, {40, m.take}, {25, m.ackOne}, {10, m.nackOne}, {3, m.extend}, {8, m.pass},
+		{2, m.joinOne}, {2, m.leaveOne}, {2, m.dropOne}, {2, m.pause}, {1, m.move}, {1, m.trim},
+		{2, m.crash}, {2, m.restart}, {2, m.strangers},
+	}
+	total := 0
+	for _, i := range inputs {
+		total += i.weight
+	}
+	for range steps {
+		n := m.rng.IntN(total)
+		for _, i := range inputs {
+			if n -= i.weight; n < 0 {
+				i.do()
+				break
+			}
+		}
+		synctest.Wait()
+		m.check()
+	}
+	m.drain()
+}
+
+func (m *model) publishSome() {
+	var keys []string
+	for range 1 + m.rng.IntN(6) {
+		keys = append(keys, pick(m.rng, []string{"", "a", "b", "c"}))
+	}
+	for _, e := range m.publish(keys...) {
+		f := &fact{ev: e}
+		m.facts = append(m.facts, f)
+		m.byID[e.ID] = f
+		if e.Seq != uint64(len(m.facts)) {
+			m.fatalf("published seq %d, want %d", e.Seq, len(m.facts))
+		}
+	}
+	m.logf("publish %q up to seq %d", keys, len(m.facts))
+}
+
+func (m *model) take() {
+	if len(m.members) == 0 {
+		return
+	}
+	w := pick(m.rng, m.members)
+	n := 1 + m.rng.IntN(5)
+	got := w.Take(n)
+	if m.paused && len(got) > 0 {
+		m.fatalf("delivered in a pause")
+	}
+	if m.fresh && len(got) > 1 {
+		m.fatalf("%d suspects at a time", len(got))
+	}
+	if len(got) > 0 {
+		m.fresh = false
+	}
+	for _, d := range got {
+		m.delivered(w, d)
+	}
+}
+
+// delivered checks one hand-out.
+func (m *model) delivered(w *member, d group.Delivery) {
+	f := m.byID[d.Event.ID]
+	m.logf("seq %d is delivered, attempt %d", d.Event.Seq, d.Attempt)
+	switch {
+	case f == nil:
+		m.fatalf("seq %d was never published", d.Event.Seq)
+	case f.settled:
+		m.fatalf("seq %d comes back, and it is settled", f.ev.Seq)
+	case f.blocked:
+		m.fatalf("seq %d comes back, and it is blocked", f.ev.Seq)
+	case f.lease != 0:
+		m.fatalf("seq %d is handed out twice", f.ev.Seq)
+	case time.Now().Before(f.notBy):
+		m.fatalf("seq %d comes back %v early", f.ev.Seq, time.Until(f.notBy))
+	case d.Attempt < f.lo+1 || d.Attempt > f.hi+1:
+		m.fatalf("seq %d: attempt %d, want %d to %d", f.ev.Seq, d.Attempt, f.lo+1, f.hi+1)
+	case d.Event.Seq != f.ev.Seq || d.Event.Key != f.ev.Key || string(d.Event.Payload) != string(f.ev.Payload):
+		m.fatalf("seq %d has changed", f.ev.Seq)
+	case d.Attempt > m.set.MaxAttempts:
+		m.fatalf("seq %d: attempt %d of %d", f.ev.Seq, d.Attempt, m.set.MaxAttempts)
+	}
+	m.touched = true
+	f.maybe = false
+	if m.set.Ordering != group.Unordered {
+		for _, before := range m.facts[:f.ev.Seq-1] {
+			if m.set.Ordering == group.ByKey && (f.ev.Key == "" || before.ev.Key != f.ev.Key) {
+				continue
+			}
+			if !before.settled && !before.maybe && !before.gone {
+				m.fatalf("seq %d is handed out before seq %d is settled", f.ev.Seq, before.ev.Seq)
+			}
+			before.settled = before.settled || before.maybe
+		}
+	}
+	f.lo, f.hi = d.Attempt, d.Attempt
+	f.lease, f.holder, f.held = d.Lease, w, d
+	f.until = time.Now().Add(m.set.AckTimeout)
+}
+
+// handedOut gives what is in somebody's hands.
+func (m *model) handedOut() (out []*fact) {
+	for _, f := range m.facts {
+		if f.lease != 0 {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+func (f *fact) settle() { f.settled, f.lease, f.blocked, f.maybe = true, 0, false, false }
+
+func (m *model) ackOne() {
+	out := m.handedOut()
+	if len(out) == 0 {
+		return
+	}
+	f := pick(m.rng, out)
+	m.logf("ack seq %d", f.ev.Seq)
+	if m.rng.IntN(2) == 0 {
+		if err := f.holder.Done(&f.held, nil); err != nil {
+			m.fatalf("ack seq %d: %v", f.ev.Seq, err)
+		}
+	} else {
+		m.ack("g", f.ev.ID)
+	}
+	f.settle()
+}
+
+// failed is what the model does when a delivery has failed.
+func (m *model) failed(f *fact, notBy time.Time, dead bool) {
+	f.lease, f.notBy = 0, notBy
+	if !dead && f.lo < m.set.MaxAttempts {
+		return
+	}
+	m.logf("seq %d is dead", f.ev.Seq)
+	if m.set.DeadLetter == group.DeadBlock {
+		f.blocked = true
+		f.lo, f.hi = m.set.MaxAttempts, m.set.MaxAttempts
+		return
+	}
+	f.letters++
+	f.settle()
+}
+
+func (m *model) nackOne() {
+	out := m.handedOut()
+	if len(out) == 0 {
+		return
+	}
+	f := pick(m.rng, out)
+	n := group.Nack{Reason: "no", Dead: m.rng.IntN(6) == 0}
+	notBy := time.Now().Add(75 * time.Millisecond)
+	if m.rng.IntN(3) == 0 {
+		n.Delay, n.HasDelay = time.Duration(m.rng.IntN(5000))*time.Millisecond, true
+		notBy = time.Now().Add(n.Delay)
+	}
+	m.logf("nack seq %d, %+v", f.ev.Seq, n)
+	lease := uint64(0)
+	if m.rng.IntN(2) == 0 {
+		lease = f.lease
+	}
+	res, err := m.e.Nack(topic, "g", []group.Selected{{ID: f.ev.ID, Lease: lease}}, n)
+	if err != nil || res[0].Err != nil {
+		m.fatalf("nack seq %d: %v %v", f.ev.Seq, err, res)
+	}
+	m.failed(f, notBy, n.Dead)
+}
+
+func (m *model) extend() {
+	out := m.handedOut()
+	if len(out) == 0 {
+		return
+	}
+	f := pick(m.rng, out)
+	by := time.Duration(1+m.rng.IntN(120)) * time.Second
+	res, err := m.e.Extend(topic, "g", []group.Selected{{ID: f.ev.ID, Lease: f.lease}}, by)
+	if err != nil || res[0].Err != nil {
+		m.fatalf("extend seq %d: %v %v", f.ev.Seq, err, res)
+	}
+	m.logf("extend seq %d by %v", f.ev.Seq, by)
+	f.until = time.Now().Add(by)
+}
+
+// pass lets time pass.
+func (m *model) pass() {
+	d := time.Duration(m.rng.IntN(3000)) * time.Millisecond
+	if m.rng.IntN(4) == 0 {
+		d *= 30
+	}
+	time.Sleep(d)
+	synctest.Wait()
+	m.logf("%v pass", d)
+	for _, f := range m.handedOut() {
+		if !time.Now().Before(f.until) {
+			m.logf("the lease of seq %d is over", f.ev.Seq)
+			m.failed(f, f.until.Add(75*time.Millisecond), false)
+		}
+	}
+}
+
+func (m *model) joinOne() {
+	if len(m.members) < 3 {
+		m.enrol()
+	}
+}
+
+// part takes a member away.
+func (m *model) part() *member {
+	if len(m.members) == 0 {
+		return nil
+	}
+	i := m.rng.IntN(len(m.members))
+	w := m.members[i]
+	m.members = slices.Delete(m.members, i, i+1)
+	return w
+}
+
+func (m *model) leaveOne() {
+	if w := m.part(); w != nil {
+		m.logf("a member leaves")
+		w.Leave()
+		for _, f := range m.handedOut() {
+			if f.holder == w {
+				f.lease = 0
+				f.lo--
+				f.hi--
+			}
+		}
+	}
+}
+
+func (m *model) dropOne() {
+	if w := m.part(); w != nil {
+		m.logf("a member is lost")
+		w.Drop()
+		for _, f := range m.handedOut() {
+			if f.holder == w {
+				m.failed(f, time.Time{}, false)
+			}
+		}
+	}
+}
+
+func (m *model) pause() {
+	m.paused = !m.paused
+	m.logf("paused: %v", m.paused)
+	do := m.e.Resume
+	if m.paused {
+		do = m.e.Pause
+	}
+	if err := do(context.Background(), topic, "g"); err != nil {
+		m.fatalf("%v", err)
+	}
+}
+
+func (m *model) move() {
+	if len(m.facts) == 0 {
+		return
+	}
+	to := max(uint64(m.rng.IntN(len(m.facts)+1)), m.trimmed)
+	m.logf("move the cursor to %d", to)
+	if err := m.e.Move(context.Background(), topic, "g", group.Start{From: group.FromSeq, Seq: to}); err != nil {
+		m.fatalf("move: %v", err)
+	}
+	m.fresh, m.touched = false, false
+	for _, f := range m.facts {
+		f.lease, f.lo, f.hi, f.notBy, f.blocked, f.maybe = 0, 0, 0, time.Time{}, false, false
+		f.settled = f.ev.Seq <= to
+	}
+}
+
+func (m *model) trim() {
+	if len(m.facts) == 0 {
+		return
+	}
+	to := uint64(m.rng.IntN(len(m.facts) + 1))
+	if to <= m.trimmed {
+		return
+	}
+	m.logf("trim up to %d", to)
+	if err := m.log.Trim(context.Background(), topic, to+1); err != nil {
+		m.fatalf("trim: %v", err)
+	}
+	m.trimmed, m.fresh = to, false
+	for _, f := range m.facts[:to] {
+		f.gone = true
+	}
+}
+
+// crash lets the power fail, perhaps while acks are on their way.
+func (m *model) crash() {
+	m.logf("crash")
+	out := m.handedOut()
+	if m.rng.IntN(2) == 0 {
+		for _, f := range out[:m.rng.IntN(len(out)+1)] {
+			if err := f.holder.Done(&f.held, nil); err != nil {
+				m.fatalf("ack seq %d: %v", f.ev.Seq, err)
+			}
+			m.logf("ack of seq %d under way", f.ev.Seq)
+			f.maybe = true
+		}
+	}
+	image := m.fs.Image(m.rng.Uint64(), crashfs.Config{})
+	m.close()
+	m.fs, m.world.fs = image, image
+	for _, f := range m.facts {
+		if f.lease == 0 && !f.settled {
+			f.hi++ // it may have been about to be handed out
+		}
+		f.lease, f.notBy = 0, time.Time{}
+	}
+	m.reopen()
+	// One that was delivered is suspect for certain.
+	m.fresh = m.touched && slices.ContainsFunc(m.facts, func(f *fact) bool {
+		return f.lo > 0 && f.hi < m.set.MaxAttempts && !f.settled && !f.maybe && !f.gone && !f.blocked
+	})
+}
+
+func (m *model) restart() {
+	m.logf("restart")
+	for _, f := range m.handedOut() {
+		f.lease = 0
+		f.lo--
+		f.hi--
+	}
+	for _, f := range m.facts {
+		f.notBy = time.Time{}
+	}
+	m.close()
+	m.touched, m.fresh = false, false
+	m.reopen()
+}
+
+func (m *model) reopen() {
+	m.paused = false
+	m.open()
+	m.members = nil
+	m.enrol()
+}
+
+// strangers settles what nobody was given.
+func (m *model) strangers() {
+	res, err := m.e.Ack(topic, "g", []group.Selected{{ID: event.NewID()}}, false)
+	if err != nil || !errors.Is(res[0].Err, group.ErrUnknownID) {
+		m.fatalf("ack of an unknown id: %v %v", err, res)
+	}
+	for _, f := range m.handedOut() {
+		res, err := m.e.Nack(topic, "g", []group.Selected{{ID: f.ev.ID, Lease: f.lease + 1<<30}}, group.Nack{})
+		if err != nil || !errors.Is(res[0].Err, group.ErrFenced) {
+			m.fatalf("nack with another lease: %v %v", err, res)
+		}
+	}
+	for _, f := range m.facts {
+		if f.settled && !f.gone {
+			if res, err := m.e.Ack(topic, "g", []group.Selected{{ID: f.ev.ID}}, false); err != nil || res[0].Err != nil {
+				m.fatalf("ack seq %d again: %v %v", f.ev.Seq, err, res)
+			}
+			return
+		}
+	}
+}
+
+// deaths finds out which events died at a restart without being delivered
+// again: those that have had all their attempts.
+func (m *model) deaths() map[event.ID]int {
+	count := make(map[event.ID]int)
+	for e, err := range m.log.Read(context.Background(), store.Query{Topic: group.LetterTopic(topic)}) {
+		if err != nil {
+			m.fatalf("%v", err)
+		}
+		var l group.LetterAt
+		if err := decode(e.Payload, &l.Letter); err != nil {
+			m.fatalf("%v", err)
+		}
+		count[l.Original.ID]++
+		f := m.byID[l.Original.ID]
+		if f == nil || l.Group != "g" || l.Original.Seq != f.ev.Seq {
+			m.fatalf("a strange dead letter: %+v", l)
+		}
+	}
+	return count
+}
+
+// check compares what the group says with what the model knows.
+func (m *model) check() {
+	count := m.deaths()
+	for _, f := range m.facts {
+		n := count[f.ev.ID]
+		if n == f.letters+1 && !f.settled && f.lease == 0 && f.hi >= m.set.MaxAttempts {
+			m.logf("seq %d has had its attempts", f.ev.Seq)
+			f.letters++
+			f.settle()
+		}
+		if n != f.letters {
+			m.fatalf("seq %d has %d dead letters, want %d", f.ev.Seq, n, f.letters)
+		}
+	}
+	i := m.info("g")
+	for _, f := range m.facts[:min(int(i.Cursor), len(m.facts))] {
+		if f.maybe {
+			f.settle()
+		}
+		if !f.settled && !f.gone {
+			m.fatalf("the cursor is %d, and seq %d is not settled", i.Cursor, f.ev.Seq)
+		}
+	}
+	certain := true
+	floor := uint64(0)
+	for _, f := range m.facts {
+		if f.maybe || f.gone {
+			certain = false
+		}
+		if !f.settled {
+			break
+		}
+		floor = f.ev.Seq
+	}
+	if certain && i.Cursor < floor {
+		m.fatalf("the cursor is %d, and everything up to %d is settled", i.Cursor, floor)
+	}
+}
+
+// drain handles everything that is left: nothing may be lost.
+func (m *model) drain() {
+	m.logf("drain")
+	if m.paused {
+		m.pause()
+	}
+	if len(m.members) == 0 {
+		m.enrol()
+	}
+	idle := 0
+	for idle < 5 {
+		for _, f := range m.handedOut() {
+			m.logf("ack seq %d", f.ev.Seq)
+			m.ack("g", f.ev.ID)
+			f.settle()
+		}
+		synctest.Wait()
+		n := 0
+		for _, w := range m.members {
+			for _, d := range w.Take(10) {
+				m.delivered(w, d)
+				n++
+			}
+		}
+		if n > 0 {
+			idle = 0
+			continue
+		}
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		m.check()
+		idle++
+	}
+	stuck := make(map[string]bool)
+	for _, f := range m.facts {
+		key := f.ev.Key
+		if m.set.Ordering == group.ByTopic {
+			key = "x"
+		}
+		// After a crash one that had all its attempts is blocked as well.
+		blocked := f.blocked || m.set.DeadLetter == group.DeadBlock && !f.settled && f.hi >= m.set.MaxAttempts
+		if blocked && m.set.Ordering != group.Unordered && key != "" {
+			stuck[key] = true
+		}
+		if !f.settled && !f.maybe && !blocked && !f.gone && !stuck[key] {
+			m.fatalf("seq %d is never delivered", f.ev.Seq)
+		}
+	}
+}

@@ -1,0 +1,223 @@
+package group
+
+import (
+	"slices"
+	"time"
+
+	"promethean/event"
+	"promethean/store"
+)
+
+// readStep is how many events are read at a time, at most.
+const readStep = 512
+
+// read starts reading ahead if there is room and something to read. mu must
+// be held.
+func (r *runner) read() {
+	if r.reading || !r.wants() {
+		return
+	}
+	r.reading = true
+	r.e.work.Go(r.runReader)
+}
+
+// wants says whether reading on would serve anybody. mu must be held.
+func (r *runner) wants() bool {
+	if r.mark != 0 && r.next >= r.mark {
+		return false // the suspects come first
+	}
+	return r.dirty && r.failed == nil && !r.closed && !r.paused && len(r.members) > 0 && r.lacking() > 0
+}
+
+// lacking is how many more events there is room for. mu must be held.
+func (r *runner) lacking() int {
+	if len(r.held) >= maxReferences || len(r.cur.Settled) >= maxRanges || r.kept > maxKept && r.ready.len() > 0 {
+		return 0
+	}
+	room := 0
+	for _, m := range r.members {
+		room += min(2*m.batch, m.limit-m.inflight)
+	}
+	have := r.ready.len() + r.suspects.len()
+	if q := r.keys[""]; r.set.Ordering == ByTopic && q != nil {
+		have += len(q.queue) // reading past what waits brings nothing
+	}
+	return room - have
+}
+
+func (r *runner) runReader() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for r.wants() {
+		q := store.Query{Topic: r.topic, After: r.next, Limit: min(max(r.lacking(), 16), readStep)}
+		if r.mark != 0 {
+			q.Until = r.mark
+		}
+		r.dirty = false
+		generation := r.cur.Generation
+		r.mu.Unlock()
+		began := time.Now()
+		events, err := r.collect(q)
+		var b store.Bounds
+		if err == nil {
+			b, err = r.e.log.Bounds(r.e.ctx, r.topic)
+		}
+		r.e.o.Observer.ReadAhead(r.topic, r.group, time.Since(began))
+		r.mu.Lock()
+		if err != nil {
+			r.breakDown(err)
+			break
+		}
+		if r.cur.Generation != generation {
+			continue // the cursor was moved meanwhile
+		}
+		r.took(q, events, b)
+	}
+	r.reading = false
+	r.feed()
+}
+
+func (r *runner) collect(q store.Query) (events []event.Event, err error) {
+	for ev, err := range r.e.log.Read(r.e.ctx, q) {
+		if err != nil {
+			return nil, err
+		}
+		events = append(events, ev)
+	}
+	return events, nil
+}
+
+// took enters what a query gave. mu must be held.
+func (r *runner) took(q store.Query, events []event.Event, b store.Bounds) {
+	if b.First > max(r.first, r.cur.Floor+1) {
+		r.trimmed(b.First)
+	}
+	for i := range events {
+		r.enter(events[i])
+	}
+	switch {
+	case len(events) == q.Limit:
+		r.dirty = true
+	case q.Until != 0:
+		// All up to the mark is read; what is missing at its end is gone.
+		if r.next < q.Until {
+			r.expire(store.Range{First: r.next + 1, Last: q.Until})
+			r.next = q.Until
+		}
+		r.dirty = true
+		r.trySuspect()
+	case b.First > r.next+1:
+		// The topic was emptied beyond what we have read.
+		r.expire(store.Range{First: r.next + 1, Last: b.First - 1})
+		r.next = b.First - 1
+	}
+	r.feed()
+}
+
+// trimmed settles what retention removed below first. What is handed out goes
+// on. mu must be held.
+func (r *runner) trimmed(first uint64) {
+	r.first = first
+	var under []uint64
+	for _, it := range r.held {
+		switch {
+		case it.seq >= first || it.letter != 0:
+		case it.state == leased || it.state == settling:
+			under = append(under, it.seq)
+		default:
+			under = append(under, it.seq)
+			r.lose(it)
+		}
+	}
+	// And what is not held, because its key had too many.
+	slices.Sort(under)
+	from := r.cur.Floor + 1
+	for _, seq := range append(under, min(first, r.next+1)) {
+		if seq > from {
+			r.expire(store.Range{First: from, Last: seq - 1})
+		}
+		from = max(from, seq+1)
+	}
+}
+
+// lose settles an item whose event is gone. mu must be held.
+func (r *runner) lose(it *item) {
+	r.e.o.Observer.Expired(r.topic, r.group, 1)
+	if r.tried == it {
+		r.tried = nil
+	}
+	it.state, it.lost = settling, true
+	r.acks = append(r.acks, it)
+	r.settle()
+}
+
+// refill finds the events of a key again that were too many to be held. mu
+// must be held.
+func (r *runner) refill(key string, q *keyQueue) {
+	if q.refilling || r.closed || r.failed != nil {
+		return
+	}
+	q.refilling, q.missed = true, false
+	query := store.Query{Topic: r.topic, Key: key, After: q.last, Until: r.next, Limit: maxPerKey}
+	generation := r.cur.Generation
+	r.e.work.Go(func() {
+		events, err := r.collect(query)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if err != nil {
+			r.breakDown(err)
+			return
+		}
+		if r.cur.Generation != generation {
+			return
+		}
+		q.refilling = false
+		if q.last = query.Until; len(events) == query.Limit {
+			q.last, q.missed = events[len(events)-1].Seq, true
+		}
+		q.more = q.missed
+		for i := range events {
+			ev := events[i]
+			if ev.Seq <= r.cur.Floor || r.cur.Settled.Contains(ev.Seq) || r.held[ev.ID] != nil {
+				continue
+			}
+			if r.filter != nil && !r.filter(&ev) {
+				continue // settled when it was read first
+			}
+			it := newItem(ev)
+			r.count(it)
+			q.queue = append(q.queue, it)
+			r.hold(it)
+		}
+		if q.head == nil {
+			r.advance(key, q)
+		}
+		r.feed()
+	})
+}
+
+// fetch reads the event of an item again. It returns false if it is gone.
+func (r *runner) fetch(seq uint64) (event.Event, bool, error) {
+	for ev, err := range r.e.log.Read(r.e.ctx, store.Query{Topic: r.topic, After: seq - 1, Until: seq}) {
+		return ev, err == nil, err
+	}
+	return event.Event{}, false, nil
+}
+
+// breakDown stops the group: its log has failed. mu must be held.
+func (r *runner) breakDown(err error) {
+	if r.failed != nil {
+		return
+	}
+	r.failed = err
+	if !r.closed {
+		r.e.o.Logger.Error("group stops", "topic", r.topic, "group", r.group, "cause", err)
+	}
+	for _, w := range r.waiters {
+		w <- err
+	}
+	r.waiters = nil
+	for _, m := range r.members {
+		m.poke()
+	}
+}

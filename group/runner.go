@@ -1,0 +1,536 @@
+package group
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"promethean/event"
+	"promethean/store"
+)
+
+// Bounds of what a runner holds; see docs/delivery.md.
+const (
+	handedAhead   = 1000      // how far the handed mark runs ahead
+	maxReferences = 100_000   // items
+	maxRanges     = 1_000_000 // settled ranges above the floor
+	maxPerKey     = 64        // waiting behind one key
+	maxKept       = 16 << 20  // bytes of events that are not handed out
+)
+
+// runner decides what happens to the events of one group. All fields are
+// under mu. It has a goroutine only while something is to be read or to be
+// recorded.
+type runner struct {
+	e *Engine
+	name
+
+	loading   sync.Mutex // held by load
+	loaded    bool
+	abandoned bool // it failed to load, and another takes its place
+
+	mu      sync.Mutex
+	set     Settings
+	filter  func(*event.Event) bool // nil takes everything
+	cur     store.Cursor            // as the log has it
+	members []*Member
+	turn    int // the member that is notified next
+	paused  bool
+	closed  bool
+	failed  error // the log has failed: nothing goes on
+
+	// Reading.
+	next    uint64 // the last seq that was read
+	dirty   bool   // there may be more to read
+	reading bool
+	first   uint64 // what lies below it is gone, as far as we know
+	mark    uint64 // while not 0: suspects lie at or below it, and come first
+	counted uint64 // what lies at or below it counts one delivery at least
+
+	held    map[event.ID]*item
+	letters map[uint64]*item // replayed originals by the seq of their dead letter
+	keys    map[string]*keyQueue
+	parked  map[string]int // dead letters of parked keys that are not replayed
+	ready   fifo
+	delays  delays
+	leases  leases
+	kept    int // bytes of events that are held and not handed out
+	tokens  uint64
+	top     uint64 // the highest seq that was handed out
+	timer   *time.Timer
+	timerAt time.Time
+
+	// Suspects that may go, and the one that is under way.
+	suspects fifo
+	tried    *item
+
+	// What the next record takes.
+	acks     []*item
+	dead     []*item
+	records  []*item
+	skipped  store.Ranges // filtered out or gone
+	waiters  []chan<- error
+	ops      []func() // run by the settler between two records
+	settler  bool
+	finished chan struct{} // closed when a closing runner's settler has ended
+}
+
+func newRunner(e *Engine, n name) *runner {
+	return &runner{
+		e: e, name: n,
+		held:    make(map[event.ID]*item),
+		letters: make(map[uint64]*item),
+		keys:    make(map[string]*keyQueue),
+	}
+}
+
+// errAbandoned says that another runner has to be asked.
+var errAbandoned = errors.New("abandoned")
+
+// load reads the group's state, or makes it, and takes it over.
+func (r *runner) load(ctx context.Context, set *Settings, start Start) error {
+	r.loading.Lock()
+	defer r.loading.Unlock()
+	switch {
+	case r.abandoned:
+		return errAbandoned
+	case r.loaded && set == nil:
+		return nil
+	case r.loaded:
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.set.fits(*set)
+	}
+	err := r.takeOver(ctx, set, start)
+	r.loaded, r.abandoned = err == nil, err != nil
+	return err
+}
+
+func (r *runner) isAbandoned() bool {
+	r.loading.Lock()
+	defer r.loading.Unlock()
+	return r.abandoned
+}
+
+func (r *runner) takeOver(ctx context.Context, set *Settings, start Start) error {
+	c, err := r.e.log.Cursor(ctx, r.topic, r.group)
+	if errors.Is(err, store.ErrNotFound) {
+		if set == nil {
+			return ErrNotFound
+		}
+		if c, err = r.make(ctx, *set, start); err != nil {
+			return err
+		}
+	} else if err != nil {
+		return err
+	}
+	have, err := decodeSettings(c.Meta)
+	if err != nil {
+		return err
+	}
+	if set != nil {
+		if err := have.fits(*set); err != nil {
+			return err
+		}
+	}
+	filter, err := CompileFilter(have.Filter)
+	if err != nil {
+		return err
+	}
+	b, err := r.e.log.Bounds(ctx, r.topic)
+	if err != nil {
+		return err
+	}
+	// Nobody else may settle from here on, and what was never published was
+	// never handed out.
+	c.Epoch++
+	c.Handed = max(min(c.Handed, b.Last), c.Floor)
+	mark := uint64(0)
+	if c.Handed > c.Floor {
+		mark = c.Handed
+	}
+	if c.Version, err = r.e.log.PutCursor(ctx, c); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.set, r.filter, r.cur, r.mark, r.counted = have, filter, c, mark, mark
+	r.begin()
+	if err := r.loadLetters(ctx); err != nil {
+		return err
+	}
+	return r.e.watch(r)
+}
+
+func (r *runner) make(ctx context.Context, set Settings, start Start) (store.Cursor, error) {
+	if _, err := CompileFilter(set.Filter); err != nil {
+		return store.Cursor{}, err
+	}
+	floor, err := r.e.Floor(ctx, r.topic, start)
+	if err != nil {
+		return store.Cursor{}, err
+	}
+	c := store.Cursor{Topic: r.topic, Group: r.group, Floor: floor, Generation: 1, Meta: set.withDefaults().encode()}
+	c.Version, err = r.e.log.PutCursor(ctx, c)
+	return c, err
+}
+
+// begin starts reading at the floor. mu must be held.
+func (r *runner) begin() {
+	r.next, r.top, r.dirty = r.cur.Floor, r.cur.Floor, true
+	r.tokens = r.cur.Epoch << 40
+}
+
+// wake says that the topic has grown.
+func (r *runner) wake() {
+	r.mu.Lock()
+	r.dirty = true
+	r.read()
+	r.mu.Unlock()
+}
+
+// enter takes in an event that was read. mu must be held.
+func (r *runner) enter(ev event.Event) {
+	if gap := r.next + 1; ev.Seq > gap {
+		r.expire(store.Range{First: gap, Last: ev.Seq - 1})
+	}
+	r.next = ev.Seq
+	if ev.Seq <= r.cur.Floor || r.cur.Settled.Contains(ev.Seq) {
+		return
+	}
+	if r.filter != nil && !r.filter(&ev) {
+		r.skipped.Add(store.Range{First: ev.Seq, Last: ev.Seq})
+		r.settle()
+		return
+	}
+	r.admit(newItem(ev))
+}
+
+// admit holds an item and finds its place. mu must be held.
+func (r *runner) admit(it *item) {
+	r.count(it)
+	q := r.queue(it)
+	switch {
+	case q == nil:
+		r.hold(it)
+		r.activate(it)
+	case q.more || q.head != nil && len(q.queue) >= maxPerKey:
+		q.more, q.missed = true, true // it is found again
+	case q.head == nil:
+		q.head, q.last = it, it.seq
+		r.hold(it)
+		r.activate(it)
+	default:
+		q.queue = append(q.queue, it)
+		q.last = it.seq
+		if r.kept > maxKept {
+			it.drop()
+		}
+		r.hold(it)
+	}
+}
+
+// count says how often an item that was read was delivered before. mu must be
+// held.
+func (r *runner) count(it *item) {
+	if n := r.cur.Attempts[it.seq]; n > 0 {
+		it.delivered, it.recorded = n, n
+	}
+	if it.seq <= r.counted {
+		it.delivered = max(it.delivered, 1)
+		it.suspect = r.mark != 0
+	}
+}
+
+// queueName says which queue it stands in; ok is false if it waits for nobody.
+// mu must be held.
+func (r *runner) queueName(it *item) (key string, ok bool) {
+	switch r.set.Ordering {
+	case ByTopic:
+		return "", true
+	case ByKey:
+		return it.key, it.key != ""
+	}
+	return "", false
+}
+
+// queue gives the queue that it stands in, made if need be; nil if it waits
+// for nobody. mu must be held.
+func (r *runner) queue(it *item) *keyQueue {
+	k, ok := r.queueName(it)
+	if !ok {
+		return nil
+	}
+	q := r.keys[k]
+	if q == nil {
+		q = &keyQueue{}
+		r.keys[k] = q
+	}
+	return q
+}
+
+// headed gives the queue that it is the head of, nil if there is none. mu must
+// be held.
+func (r *runner) headed(it *item) *keyQueue {
+	if k, ok := r.queueName(it); ok {
+		if q := r.keys[k]; q != nil && q.head == it {
+			return q
+		}
+	}
+	return nil
+}
+
+func (r *runner) hold(it *item) {
+	r.held[it.id] = it
+	if it.letter != 0 {
+		r.letters[it.letter] = it
+	}
+	r.kept += it.size
+}
+
+// activate is called when it is an item's turn. mu must be held.
+func (r *runner) activate(it *item) {
+	switch {
+	case it.letter == 0 && r.isParked(it.key):
+		it.follows = true
+		it.reason = "its key is parked"
+		r.bury(it)
+	case int(it.delivered) >= r.set.MaxAttempts:
+		it.suspect = false
+		if it.reason == "" {
+			it.reason = fmt.Sprintf("the process ended during delivery %d of %d", it.delivered, r.set.MaxAttempts)
+		}
+		r.die(it)
+	case it.suspect:
+		it.state = waiting
+		r.suspects.push(it)
+		r.trySuspect()
+	default:
+		it.state = ready
+		r.ready.push(it)
+	}
+}
+
+// trySuspect lets the next suspect go, if none is under way. mu must be held.
+func (r *runner) trySuspect() {
+	for r.tried == nil && r.suspects.len() > 0 {
+		it := r.suspects.pop()
+		if it.state != waiting || r.held[it.id] != it {
+			continue // settled meanwhile
+		}
+		r.tried = it
+		it.state = ready
+		r.ready.push(it)
+	}
+	r.endRecovery()
+}
+
+// endRecovery goes over to handing out many at a time once no suspect is left
+// that could go. mu must be held.
+func (r *runner) endRecovery() {
+	if r.mark == 0 || r.tried != nil || r.suspects.len() > 0 || r.next < r.mark {
+		return
+	}
+	r.mark = 0
+	r.dirty = true
+	r.read()
+	r.settle() // raises the mark of what may be handed out
+}
+
+// release ends an item's time with a member. mu must be held.
+func (r *runner) release(it *item) {
+	if m := it.member; m != nil {
+		m.inflight--
+		r.e.o.Observer.InFlight(r.topic, r.group, -1)
+		it.member = nil
+	}
+}
+
+// endLease ends the delivery that is under way. mu must be held.
+func (r *runner) endLease(it *item) {
+	r.leases.live--
+	it.lease = 0
+	if r.tried == it {
+		r.tried = nil
+		it.suspect = false
+	}
+}
+
+// ack begins to settle an item. mu must be held.
+func (r *runner) ack(it *item) {
+	wasLeased := it.state == leased
+	if it.state == settling {
+		return
+	}
+	it.state = settling
+	if wasLeased {
+		it.acked = it.lease
+		r.endLease(it)
+	} else if r.tried == it {
+		r.tried = nil
+	}
+	r.acks = append(r.acks, it)
+	r.settle()
+	if r.mark != 0 {
+		r.trySuspect()
+	}
+}
+
+// fail ends a delivery that did not succeed. mu must be held.
+func (r *runner) fail(it *item, reason string, delay time.Duration, dead bool) {
+	r.endLease(it)
+	r.release(it)
+	it.reason = reason
+	if dead || int(it.delivered) >= r.set.MaxAttempts {
+		r.kept += it.size // it may be gone from the log: the dead letter needs it
+		r.die(it)
+	} else {
+		r.putBack(it)
+		it.state = delayed
+		it.due = time.Now().Add(delay)
+		r.delays.add(it)
+		r.schedule(it.due)
+	}
+	r.trySuspect()
+	r.feed()
+}
+
+// giveBack ends a delivery that does not count. mu must be held.
+func (r *runner) giveBack(it *item) {
+	r.endLease(it)
+	r.release(it)
+	r.putBack(it)
+	it.delivered--
+	it.state = ready
+	r.ready.pushFront(it)
+}
+
+// putBack is for an item that was handed out and is not settled. Its event is
+// read again when it is needed: it would keep its neighbours in memory too. mu
+// must be held.
+func (r *runner) putBack(it *item) {
+	if it.letter == 0 {
+		it.drop()
+	}
+	r.kept += it.size
+	if q := r.headed(it); q != nil {
+		for _, w := range q.queue { // they have to wait as well
+			if w.letter == 0 {
+				r.kept -= w.size
+				w.drop()
+			}
+		}
+	}
+}
+
+// die does with an item that has failed for good what the group's policy
+// says. mu must be held.
+func (r *runner) die(it *item) {
+	if r.set.DeadLetter == DeadBlock && it.letter == 0 {
+		it.state = blocked
+		it.delivered = max(it.delivered, uint32(r.set.MaxAttempts))
+		if it.recorded < it.delivered {
+			r.records = append(r.records, it)
+			r.settle()
+		}
+		return
+	}
+	if r.set.DeadLetter == DeadKey && it.key != "" {
+		r.park(it.key)
+	}
+	r.bury(it)
+	if r.set.DeadLetter != DeadKey || it.key == "" {
+		return
+	}
+	// Those that wait behind it follow.
+	if q := r.keys[it.key]; q != nil && r.set.Ordering == ByKey {
+		for _, w := range q.queue {
+			if w.state == waiting && w.letter == 0 {
+				w.follows, w.reason = true, "its key is parked"
+				r.bury(w)
+			}
+		}
+	}
+}
+
+func (r *runner) isParked(key string) bool {
+	_, ok := r.parked[key]
+	return ok
+}
+
+func (r *runner) park(key string) {
+	if r.parked == nil {
+		r.parked = make(map[string]int)
+	}
+	r.parked[key] += 0 // it is there, whatever it counts
+}
+
+// bury has an item written to the dead letters. mu must be held.
+func (r *runner) bury(it *item) {
+	it.state = settling
+	r.dead = append(r.dead, it)
+	r.settle()
+}
+
+// forget lets a settled item go; the next of its key gets its turn. mu must
+// be held.
+func (r *runner) forget(it *item) {
+	if r.held[it.id] == it {
+		delete(r.held, it.id)
+	}
+	if it.letter != 0 {
+		delete(r.letters, it.letter)
+	}
+	if it.member == nil {
+		r.kept -= it.size
+	}
+	r.release(it)
+	it.drop()
+	if q := r.headed(it); q != nil {
+		q.head = nil
+		key, _ := r.queueName(it)
+		r.advance(key, q)
+	}
+}
+
+// advance gives the turn to the next event of a key. mu must be held.
+func (r *runner) advance(key string, q *keyQueue) {
+	for len(q.queue) > 0 {
+		it := q.queue[0]
+		q.queue[0] = nil
+		q.queue = q.queue[1:]
+		if it.state != waiting {
+			continue // settled out of turn, or on its way into the dead letters
+		}
+		q.head = it
+		r.activate(it)
+		return
+	}
+	switch {
+	case q.more:
+		r.refill(key, q)
+	case q.head == nil:
+		delete(r.keys, key)
+	}
+}
+
+// expire counts a range as settled because retention removed it. mu must be
+// held.
+func (r *runner) expire(g store.Range) {
+	n := g.Last - g.First + 1
+	for _, s := range r.cur.Settled {
+		if lo, hi := max(s.First, g.First), min(s.Last, g.Last); lo <= hi {
+			n -= hi - lo + 1
+		}
+	}
+	if g.First <= r.cur.Floor {
+		n -= min(r.cur.Floor, g.Last) - g.First + 1
+	}
+	if n > 0 {
+		r.e.o.Observer.Expired(r.topic, r.group, n)
+	}
+	r.skipped.Add(g)
+	r.settle()
+}
