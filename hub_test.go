@@ -320,3 +320,55 @@ func TestCloseDrains(t *testing.T) {
 		}
 	})
 }
+
+func TestExactlyOnce(t *testing.T) {
+	for name, subscribe := range map[string]func(*promethean.Hub) func(context.Context, string, string, promethean.Handler, time.Duration, ...promethean.SubscribeOption) (promethean.Subscription, error){
+		"durable": func(h *promethean.Hub) func(context.Context, string, string, promethean.Handler, time.Duration, ...promethean.SubscribeOption) (promethean.Subscription, error) {
+			return h.SubscribeExactlyOnce
+		},
+		"in memory": func(h *promethean.Hub) func(context.Context, string, string, promethean.Handler, time.Duration, ...promethean.SubscribeOption) (promethean.Subscription, error) {
+			return h.SubscribeOnceInMemory
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in(t, func(t *testing.T, h *promethean.Hub) {
+				var seen list
+				fails := 1
+				_, err := subscribe(h)(t.Context(), "t.a", "g", func(_ context.Context, e event.Event, _ *promethean.Delivery) error {
+					if fails > 0 {
+						fails--
+						return errors.New("once")
+					}
+					seen.add(string(e.Payload))
+					return nil
+				}, time.Hour)
+				if err != nil {
+					t.Fatal(err)
+				}
+				emit(t, h, "t.a", 1)
+				emit(t, h, "t.a", 2)
+				time.Sleep(time.Second)
+				synctest.Wait()
+				back := promethean.Place{From: group.Earliest}
+				if err := h.SetCursor(t.Context(), "t.a", "g", back); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				if p, err := h.Cursor(t.Context(), "t.a", "g"); err != nil || p.Seq != 2 {
+					t.Errorf("%+v, %v", p, err)
+				}
+				if got := seen.get(); len(got) != 2 {
+					t.Errorf("handled %v", got)
+				}
+				time.Sleep(2 * time.Hour) // the marks are forgotten
+				if err := h.SetCursor(t.Context(), "t.a", "g", back); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				if got := seen.get(); len(got) != 4 {
+					t.Errorf("handled %v", got)
+				}
+			})
+		})
+	}
+}

@@ -69,6 +69,8 @@ type SubscribeOptions struct {
 	Manual bool
 	// Topics are further topics or patterns.
 	Topics []string
+
+	marks Marks
 }
 
 // FromEarliest lets a new group begin with the first event.
@@ -187,7 +189,7 @@ func (h *Hub) Subscribe(ctx context.Context, topic, name string, handler Handler
 }
 
 func (h *Hub) subscribe(ctx context.Context, topic, name string, handler Handler, o *SubscribeOptions) (*subscription, error) {
-	s := &subscription{h: h, topic: topic, group: name, handler: handler, filter: o.Filter, manual: o.Manual}
+	s := &subscription{h: h, topic: topic, group: name, handler: handler, filter: o.Filter, manual: o.Manual, marks: o.marks}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	h.mu.Lock()
 	if h.closed {
@@ -225,6 +227,7 @@ type subscription struct {
 	handler      Handler
 	filter       func(*event.Event) bool
 	manual       bool
+	marks        Marks // nil: none are kept
 	ctx          context.Context
 	cancel       context.CancelFunc
 
@@ -285,6 +288,8 @@ func (s *subscription) deliver(m *group.Member, d *group.Delivery) {
 	s.h.o.Metrics.Handled(s.topic, s.group, time.Since(began))
 	switch {
 	case err == nil && s.manual:
+	case err == nil && s.marks != nil:
+		s.settleMarked(m, d)
 	case err == nil:
 		s.done(m, d, nil)
 	default:
@@ -296,6 +301,18 @@ func (s *subscription) deliver(m *group.Member, d *group.Delivery) {
 		var dead *deadError
 		n.Dead = errors.As(err, &dead)
 		s.done(m, d, n)
+	}
+}
+
+// settleMarked acks a delivery and remembers its event in the same step.
+func (s *subscription) settleMarked(m *group.Member, d *group.Delivery) {
+	mark := s.marks.Mark(s.topic, s.group, d.Event.ID)
+	if mark == nil {
+		s.done(m, d, nil)
+		return
+	}
+	if err := m.DoneWith(d, *mark); err != nil {
+		s.h.o.Logger.Warn("settle a delivery", "topic", s.topic, "group", s.group, "id", d.Event.ID, "err", err)
 	}
 }
 

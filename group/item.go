@@ -44,9 +44,10 @@ type item struct {
 	acked    uint64 // the lease under which it was acked
 	deadline time.Time
 	member   *Member
-	due      time.Time // when a delayed item comes back
-	reason   string    // why it failed last
-	follows  bool      // it is dead because its key is parked
+	due      time.Time    // when a delayed item comes back
+	reason   string       // why it failed last
+	follows  bool         // it is dead because its key is parked
+	beside   *event.Event // what is appended when it is settled
 }
 
 func newItem(ev event.Event) *item {

@@ -161,6 +161,11 @@ func (r *runner) write(rec *record) error {
 			b.Internal = true
 		}
 	}
+	for _, it := range rec.acks {
+		if it.beside != nil {
+			b.Events = append(b.Events, *it.beside)
+		}
+	}
 	b.Settle = append(b.Settle, r.lettersDone(rec)...)
 	if len(b.Settle) == 0 && len(b.Events) == 0 {
 		return nil
@@ -242,6 +247,22 @@ func (r *runner) usable() error {
 		return ErrClosed
 	}
 	return r.failed
+}
+
+// DoneWith acks a delivery and appends an event of the hub's own in the same
+// step.
+func (m *Member) DoneWith(d *Delivery, beside event.Event) error {
+	r := m.r
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.usable(); err != nil {
+		return err
+	}
+	if it := d.it; r.held[it.id] == it && it.state != settling {
+		it.beside = &beside
+		r.ack(it)
+	}
+	return nil
 }
 
 func (r *runner) nack(it *item, n *Nack) {
