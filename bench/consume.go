@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,12 +18,14 @@ import (
 
 	"promethean"
 	"promethean/event"
+	"promethean/store"
 )
 
 // Rows of the consumption figures.
 const (
 	rowOneGroup   = "us, 1 group"
 	rowFourGroups = "us, 4 groups"
+	rowStuck      = "us, 1 group, a key that is stuck"
 	rowJetExplict = "jetstream embedded, explicit acks"
 	rowAlone      = "us, publishing alone"
 	rowBeside     = "us, publishing while a group consumes"
@@ -82,13 +85,14 @@ func (b *bench) measureConsume(ctx context.Context) *measured {
 	f := figure{
 		name: figConsume, title: fmt.Sprintf("Consumption of %s events that are in the log, %s keys, explicit acks", count(float64(p.events)), count(consumeKeys)),
 		note:    "Ours is in order by key, and an ack is durable before the event counts. JetStream acks are not synced.",
-		entries: []entry{{name: rowOneGroup}, {name: rowFourGroups}, {name: rowJetExplict}},
+		entries: []entry{{name: rowOneGroup}, {name: rowFourGroups}, {name: rowStuck}, {name: rowJetExplict}},
 	}
 	return b.roundsOf(ctx, f, map[string]func(context.Context, string) (outcome, error){
-		rowOneGroup:   func(ctx context.Context, dir string) (outcome, error) { return consumeUs(ctx, dir, p.events, 1) },
-		rowFourGroups: func(ctx context.Context, dir string) (outcome, error) { return consumeUs(ctx, dir, p.events, 4) },
+		rowOneGroup:   func(ctx context.Context, dir string) (outcome, error) { return consumeUs(ctx, dir, p.events, 1, false) },
+		rowFourGroups: func(ctx context.Context, dir string) (outcome, error) { return consumeUs(ctx, dir, p.events, 4, false) },
+		rowStuck:      func(ctx context.Context, dir string) (outcome, error) { return consumeUs(ctx, dir, p.events, 1, true) },
 		rowJetExplict: func(ctx context.Context, dir string) (outcome, error) { return consumeJet(ctx, dir, p.events) },
-	}, map[string]string{rowOneGroup: "acks synced", rowFourGroups: "acks synced", rowJetExplict: notDurable})
+	}, map[string]string{rowOneGroup: "acks synced", rowFourGroups: "acks synced", rowStuck: "acks synced", rowJetExplict: notDurable})
 }
 
 // fillHub publishes n events to one topic.
@@ -105,7 +109,9 @@ func fillHub(ctx context.Context, h *promethean.Hub, n int) error {
 	return nil
 }
 
-func consumeUs(ctx context.Context, dir string, n, groups int) (out outcome, err error) {
+// consumeUs has groups handle n events. With stuck, the handler of the first
+// event's key does not return before all others are done.
+func consumeUs(ctx context.Context, dir string, n, groups int, stuck bool) (out outcome, err error) {
 	h, err := promethean.Open(dir, promethean.Options{})
 	if err != nil {
 		return out, err
@@ -114,11 +120,23 @@ func consumeUs(ctx context.Context, dir string, n, groups int) (out outcome, err
 	if err := fillHub(ctx, h, n); err != nil {
 		return out, err
 	}
+	key, left := "", uint64(0)
+	if stuck {
+		if key, left, err = firstKey(ctx, h); err != nil {
+			return out, err
+		}
+	}
+	release := make(chan struct{})
+	defer close(release) // before the hub is closed
 	runtime.GC()
 	start := time.Now()
 	for g := range groups {
-		_, err := h.Subscribe(ctx, topicName(0), fmt.Sprint("g", g), func(context.Context, event.Event, *promethean.Delivery) error { return nil },
-			promethean.FromEarliest(), promethean.MaxInFlight(1000))
+		_, err := h.Subscribe(ctx, topicName(0), fmt.Sprint("g", g), func(_ context.Context, e event.Event, _ *promethean.Delivery) error {
+			if stuck && e.Key == key {
+				<-release
+			}
+			return nil
+		}, promethean.FromEarliest(), promethean.MaxInFlight(1000))
 		if err != nil {
 			return out, err
 		}
@@ -129,7 +147,7 @@ func consumeUs(ctx context.Context, dir string, n, groups int) (out outcome, err
 			if err != nil {
 				return out, err
 			}
-			if l.Events == 0 {
+			if l.Events == left {
 				break
 			}
 			select {
@@ -139,7 +157,24 @@ func consumeUs(ctx context.Context, dir string, n, groups int) (out outcome, err
 			}
 		}
 	}
-	return outcome{events: int64(n * groups), elapsed: time.Since(start)}, nil
+	return outcome{events: int64(n*groups) - int64(left), elapsed: time.Since(start)}, nil
+}
+
+// firstKey gives the key of the first event, and how many events have it.
+func firstKey(ctx context.Context, h *promethean.Hub) (key string, n uint64, err error) {
+	for e, err := range h.Read(ctx, store.Query{Topic: topicName(0), Limit: 1}) {
+		if err != nil {
+			return "", 0, err
+		}
+		key = e.Key
+	}
+	for _, err := range h.Read(ctx, store.Query{Topic: topicName(0), Key: key}) {
+		if err != nil {
+			return "", 0, err
+		}
+		n++
+	}
+	return key, n, nil
 }
 
 // embeddedJet is a JetStream server in this process, reached without a socket.
@@ -468,9 +503,17 @@ func (b *bench) deliveryFigures(ctx context.Context) error {
 func deliverySection(m *measured) section {
 	s := section{title: m.title, note: m.note, columns: []string{"row", "durability", "events/s", "min–max", "p50", "p99", "÷ first"}}
 	for _, r := range m.rows {
-		s.rows = append(s.rows, append(append([]string{r.name, r.durability}, rateCells(r)...), orDash(pairwise(r.rates(), m.rows[0].rates()))))
+		cells := rateCells(r)
+		for i, values := range [][]float64{r.p50s(), r.p99s()} {
+			if maxOf(values...) == 0 {
+				cells[2+i] = "–"
+			}
+		}
+		s.rows = append(s.rows, append(append([]string{r.name, r.durability}, cells...), orDash(pairwise(r.rates(), m.rows[0].rates()))))
+		if r.err != nil {
+			s.note = strings.TrimSpace(fmt.Sprintf("%s %s failed in round %d: %v.", s.note, r.name, len(r.rounds)+1, r.err))
+		}
 	}
-	s.note += notes(m)
 	return s
 }
 
@@ -483,6 +526,7 @@ func deliveryGates(r results, ratio func(name string, limit float64, atLeast boo
 	return []gate{
 		ratio("consuming, us ÷ embedded jetstream", 3, true, pairwise(c.row(rowOneGroup).rates(), c.row(rowJetExplict).rates())),
 		ratio("four groups ÷ one", 1.2, true, pairwise(c.row(rowFourGroups).rates(), c.row(rowOneGroup).rates())),
+		ratio("beside a stuck key ÷ without", 0.8, true, pairwise(c.row(rowStuck).rates(), c.row(rowOneGroup).rates())),
 		ratio("publishing while a group consumes ÷ alone", 0.5, true, pairwise(l.row(rowBeside).rates(), l.row(rowAlone).rates())),
 		lag,
 		ratio("publish to handler, p50 ÷ raw fdatasync", 1.5, false, pairwise(d.row(rowUsDeliver).p50s(), d.row(rowFsync).p50s())),
