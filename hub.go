@@ -26,6 +26,8 @@ type Options struct {
 	// Metrics is told what happens; see package metrics for one that speaks
 	// to Prometheus. May be nil.
 	Metrics Metrics
+	// Tracer makes spans; see package tracing for OpenTelemetry. May be nil.
+	Tracer Tracer
 	// DrainTimeout is how long Close waits for handlers. The default is 30 s.
 	DrainTimeout time.Duration
 }

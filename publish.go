@@ -68,7 +68,12 @@ func (h *Hub) PublishIf(ctx context.Context, expect []store.Expect, events ...ev
 		batch[i] = e
 	}
 	h.mu.Unlock()
+	ended := func(error) {}
+	if h.o.Tracer != nil {
+		ctx, ended = h.o.Tracer.Publish(ctx, batch)
+	}
 	answers, err := h.log.Append(ctx, store.Batch{Events: batch, Expect: expect})
+	ended(err)
 	if err != nil {
 		return nil, err
 	}

@@ -280,44 +280,48 @@ func (s *subscription) work() {
 // deliver has one event handled and says what became of it.
 func (s *subscription) deliver(m *group.Member, d *group.Delivery) {
 	if s.filter != nil && !s.filter(&d.Event) {
-		s.done(m, d, nil)
+		s.settle(m, d, group.Outcome{})
 		return
 	}
 	began := time.Now()
-	err := s.call(m, d)
-	s.h.o.Metrics.Handled(s.topic, s.group, time.Since(began))
-	switch {
-	case err == nil && s.manual:
-	case err == nil && s.marks != nil:
-		s.settleMarked(m, d)
-	case err == nil:
-		s.done(m, d, nil)
-	default:
-		n := &group.Nack{Reason: err.Error()}
-		var r *retryError
-		if errors.As(err, &r) {
-			n.Delay, n.HasDelay = r.after, true
-		}
-		var dead *deadError
-		n.Dead = errors.As(err, &dead)
-		s.done(m, d, n)
+	ctx, tracer := s.ctx, s.h.o.Tracer
+	ended := func(error) {}
+	if tracer != nil {
+		ctx, ended = tracer.Deliver(ctx, s.group, &d.Event, d.Attempt)
 	}
-}
-
-// settleMarked acks a delivery and remembers its event in the same step.
-func (s *subscription) settleMarked(m *group.Member, d *group.Delivery) {
-	mark := s.marks.Mark(s.topic, s.group, d.Event.ID)
-	if mark == nil {
-		s.done(m, d, nil)
+	err := s.call(ctx, m, d)
+	ended(err)
+	s.h.o.Metrics.Handled(s.topic, s.group, time.Since(began))
+	if err == nil && s.manual {
 		return
 	}
-	if err := m.DoneWith(d, *mark); err != nil {
-		s.h.o.Logger.Warn("settle a delivery", "topic", s.topic, "group", s.group, "id", d.Event.ID, "err", err)
+	o, name := group.Outcome{}, "ack"
+	switch {
+	case err != nil:
+		o.Nack, name = nackOf(err), "nack"
+	case s.marks != nil:
+		o.Beside = s.marks.Mark(s.topic, s.group, d.Event.ID)
 	}
+	if tracer != nil {
+		o.Then = tracer.Settle(ctx, s.group, &d.Event, name)
+	}
+	s.settle(m, d, o)
 }
 
-func (s *subscription) done(m *group.Member, d *group.Delivery, n *group.Nack) {
-	if err := m.Done(d, n); err != nil && !errors.Is(err, group.ErrFenced) {
+// nackOf says how a delivery has failed by its error.
+func nackOf(err error) *group.Nack {
+	n := &group.Nack{Reason: err.Error()}
+	var r *retryError
+	if errors.As(err, &r) {
+		n.Delay, n.HasDelay = r.after, true
+	}
+	var dead *deadError
+	n.Dead = errors.As(err, &dead)
+	return n
+}
+
+func (s *subscription) settle(m *group.Member, d *group.Delivery, o group.Outcome) {
+	if err := m.Settle(d, o); err != nil && !errors.Is(err, group.ErrFenced) {
 		s.h.o.Logger.Warn("settle a delivery", "topic", s.topic, "group", s.group, "id", d.Event.ID, "err", err)
 	}
 }
@@ -327,8 +331,8 @@ var errExited = errors.New("the handler ended its goroutine")
 
 // call runs the handler. A panic, and a handler that ends its goroutine, are
 // errors.
-func (s *subscription) call(m *group.Member, d *group.Delivery) (err error) {
-	ctx := newLeaseContext(s.ctx, m, d)
+func (s *subscription) call(parent context.Context, m *group.Member, d *group.Delivery) (err error) {
+	ctx := newLeaseContext(parent, m, d)
 	returned := false
 	defer func() {
 		ctx.end()
@@ -336,7 +340,7 @@ func (s *subscription) call(m *group.Member, d *group.Delivery) (err error) {
 			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
 		} else if !returned {
 			// runtime.Goexit: nothing after this function runs, so say it here.
-			s.done(m, d, &group.Nack{Reason: errExited.Error()})
+			s.settle(m, d, group.Outcome{Nack: nackOf(errExited)})
 			s.notify() // somebody in the place of this one
 		}
 	}()

@@ -48,6 +48,7 @@ type item struct {
 	reason   string       // why it failed last
 	follows  bool         // it is dead because its key is parked
 	beside   *event.Event // what is appended when it is settled
+	then     func(error)  // called when its ack is durable
 }
 
 func newItem(ev event.Event) *item {

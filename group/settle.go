@@ -84,6 +84,11 @@ func (r *runner) put(rec *record) bool {
 		for _, w := range rec.waiters {
 			w <- err
 		}
+		for _, it := range rec.acks {
+			if it.then != nil {
+				it.then(err)
+			}
+		}
 		r.breakDown(err)
 		return false
 	}
@@ -194,6 +199,9 @@ func (r *runner) recorded(rec *record) {
 		if !it.lost {
 			r.e.o.Observer.Acked(r.topic, r.group, now.Sub(time.UnixMilli(it.ts)))
 		}
+		if it.then != nil {
+			it.then(nil)
+		}
 		r.forget(it)
 	}
 	for _, it := range rec.dead {
@@ -217,27 +225,49 @@ type Nack struct {
 	Dead bool
 }
 
+// Outcome is what became of a delivery.
+type Outcome struct {
+	// Nack says how it has failed; nil is an ack.
+	Nack *Nack
+	// Beside is an event of the hub's own that is appended in the same step as
+	// an ack. May be nil.
+	Beside *event.Event
+	// Then is called once an ack is durable, or the group has failed, and at
+	// once for the rest. It is called under a lock. May be nil.
+	Then func(error)
+}
+
 // Done ends a delivery: with nil it is acked, else it has failed for that
-// reason. It does not wait until that is durable. A lease that is over is
-// ErrFenced; an ack counts all the same.
-func (m *Member) Done(d *Delivery, n *Nack) error {
+// reason. It does not wait until that is durable. A nack whose lease is over
+// is ErrFenced; an ack counts all the same.
+func (m *Member) Done(d *Delivery, n *Nack) error { return m.Settle(d, Outcome{Nack: n}) }
+
+// Settle is Done that can say more.
+func (m *Member) Settle(d *Delivery, o Outcome) (err error) {
 	r := m.r
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	it := d.it
+	then := o.Then
+	defer func() {
+		if then != nil {
+			then(err)
+		}
+	}()
 	if err := r.usable(); err != nil {
 		return err
 	}
-	if n == nil {
-		if r.held[it.id] == it {
-			r.ack(it)
+	if o.Nack != nil {
+		if it.state != leased || it.lease != d.Lease {
+			return ErrFenced
 		}
+		r.nack(it, o.Nack)
 		return nil
 	}
-	if it.state != leased || it.lease != d.Lease {
-		return ErrFenced
+	if r.held[it.id] == it && it.state != settling {
+		it.beside, it.then, then = o.Beside, o.Then, nil
+		r.ack(it)
 	}
-	r.nack(it, n)
 	return nil
 }
 
@@ -247,22 +277,6 @@ func (r *runner) usable() error {
 		return ErrClosed
 	}
 	return r.failed
-}
-
-// DoneWith acks a delivery and appends an event of the hub's own in the same
-// step.
-func (m *Member) DoneWith(d *Delivery, beside event.Event) error {
-	r := m.r
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err := r.usable(); err != nil {
-		return err
-	}
-	if it := d.it; r.held[it.id] == it && it.state != settling {
-		it.beside = &beside
-		r.ack(it)
-	}
-	return nil
 }
 
 func (r *runner) nack(it *item, n *Nack) {

@@ -72,9 +72,9 @@ var placements = []placement{
 	},
 	{
 		rule:     "metrics are told by the hub",
-		packages: []string{"metrics/..."},
+		packages: []string{"metrics/...", "tracing/..."},
 		mayUse:   []string{"event/...", "store", "group/...", root, shared},
-		reason:   "the hub speaks to an interface, so that who does not want Prometheus does not get it",
+		reason:   "the hub speaks to interfaces, so that who does not want Prometheus or OpenTelemetry does not get them",
 	},
 	{
 		rule:     "a capability stands on the hub",
