@@ -78,7 +78,7 @@ type topicState struct{ partitions int }
 // Open opens a hub on a directory, and makes it if there is none. One process
 // has it open at a time.
 func Open(dir string, o Options) (*Hub, error) {
-	log, err := logstore.Open(dir, logstore.Options{Limits: o.Limits, Logger: o.Logger})
+	log, err := logstore.Open(dir, o.store())
 	if err != nil {
 		return nil, err
 	}
@@ -88,11 +88,20 @@ func Open(dir string, o Options) (*Hub, error) {
 // OpenMemory opens a hub that keeps everything in memory: for tests, and for
 // what need not outlive the process.
 func OpenMemory(o Options) (*Hub, error) {
-	log, err := logstore.OpenMemory(logstore.Options{Limits: o.Limits, Logger: o.Logger})
+	log, err := logstore.OpenMemory(o.store())
 	if err != nil {
 		return nil, err
 	}
 	return New(log, o)
+}
+
+// store gives the options of the embedded engine.
+func (o Options) store() logstore.Options {
+	s := logstore.Options{Limits: o.Limits, Logger: o.Logger}
+	if o.Metrics != nil {
+		s.Synced = o.Metrics.Synced
+	}
+	return s
 }
 
 // New makes a hub over an engine, which the hub closes. If it fails, the
@@ -120,6 +129,7 @@ func New(log Log, o Options) (*Hub, error) {
 		}
 		h.topics[t.Name] = &topicState{partitions: max(t.Settings.Partitions, 1)}
 	}
+	o.Metrics.Attach(h)
 	return h, nil
 }
 

@@ -14,6 +14,10 @@ type Metrics interface {
 	Published(topic string, took time.Duration)
 	// Handled is one call of a handler.
 	Handled(topic, group string, took time.Duration)
+	// Synced is one sync of the embedded engine.
+	Synced(took time.Duration)
+	// Attach tells which hub it is. It is called once, before the rest.
+	Attach(h *Hub)
 }
 
 // NoMetrics is told and forgets. Embed it to be told only some things.
@@ -24,3 +28,9 @@ func (NoMetrics) Published(string, time.Duration) {}
 
 // Handled implements [Metrics].
 func (NoMetrics) Handled(string, string, time.Duration) {}
+
+// Synced implements [Metrics].
+func (NoMetrics) Synced(time.Duration) {}
+
+// Attach implements [Metrics].
+func (NoMetrics) Attach(*Hub) {}

@@ -13,6 +13,7 @@ import (
 
 	"promethean"
 	"promethean/event"
+	"promethean/group"
 	"promethean/metrics"
 )
 
@@ -45,6 +46,14 @@ func TestCounts(t *testing.T) {
 			}
 			synctest.Wait()
 		}
+		if err := hub.Engine().Make(t.Context(), "t.a", "behind", group.Settings{}, group.Start{From: group.Earliest}); err != nil {
+			t.Fatal(err)
+		}
+		lag := "# HELP group_lag Events that are not settled.\n# TYPE group_lag gauge\n" +
+			"group_lag{group=\"behind\",topic=\"t.a\"} 3\ngroup_lag{group=\"g\",topic=\"t.a\"} 0\n"
+		if err := testutil.GatherAndCompare(reg, strings.NewReader(lag), "group_lag"); err != nil {
+			t.Error(err)
+		}
 		if err := hub.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -67,7 +76,7 @@ func TestCounts(t *testing.T) {
 			"events_delivered_total", "events_nacked_total", "events_published_total", "events_redelivered_total", "events_inflight"); err != nil {
 			t.Error(err)
 		}
-		for _, name := range []string{"publish_duration_ms", "delivery_handler_duration_ms", "delivery_latency_ms", "subscribe_poll_duration_ms"} {
+		for _, name := range []string{"publish_duration_ms", "delivery_handler_duration_ms", "delivery_latency_ms", "subscribe_poll_duration_ms", "store_sync_duration_ms"} {
 			if n, err := testutil.GatherAndCount(reg, name); err != nil || n != 1 {
 				t.Errorf("%s: %d series, %v", name, n, err)
 			}

@@ -30,6 +30,9 @@ type Options struct {
 	// MarkAfter is how long the store is idle before it leaves a durable
 	// mark behind the last frame. Default: 10 ms.
 	MarkAfter time.Duration
+	// Synced is told how long each sync of the journal took. It must not
+	// block. Default: nobody is told.
+	Synced func(time.Duration)
 	// Logger hears of what goes on in the background. Default: nobody does.
 	Logger *slog.Logger
 

@@ -135,7 +135,7 @@ func (w *writer) flight(g *group) error {
 	err := g.frame.Write(w.durable, g.at)
 	if err == nil {
 		answerAsync(g)
-		err = g.frame.Sync()
+		err = w.sync(g)
 	}
 	if err != nil {
 		w.s.fail(err)
@@ -143,6 +143,16 @@ func (w *writer) flight(g *group) error {
 	}
 	w.durable = g.frame.LSN
 	return nil
+}
+
+func (w *writer) sync(g *group) error {
+	if w.s.o.Synced == nil {
+		return g.frame.Sync()
+	}
+	began := time.Now()
+	err := g.frame.Sync()
+	w.s.o.Synced(time.Since(began))
+	return err
 }
 
 // answerAsync answers those who do not wait for the sync. An answered request
