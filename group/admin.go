@@ -155,7 +155,7 @@ func (r *runner) reset(c store.Cursor) {
 	r.cur = c
 	r.begin()
 	for seq, it := range letters {
-		r.inject(seq, it.ev)
+		r.inject(seq, it.ev, 0)
 	}
 	r.feed()
 }
@@ -281,7 +281,21 @@ func (r *runner) leaveClean() error {
 		c.Handed = 0 // nobody is suspect
 	}
 	v, err := r.e.log.PutCursor(r.e.ctx, c)
+	if err != nil {
+		return err
+	}
 	r.cur.Version = v
+	var counts []store.Attempt
+	for seq, it := range r.letters {
+		if it.recorded != it.delivered && it.state != settling {
+			counts = append(counts, store.Attempt{Seq: seq, Count: it.delivered})
+		}
+	}
+	if len(counts) == 0 {
+		return nil
+	}
+	st := store.Settlement{Topic: LetterTopic(r.topic), Group: replayedName(r.group), Attempts: counts}
+	_, err = r.e.log.Append(r.e.ctx, store.Batch{Settle: []store.Settlement{st}})
 	return err
 }
 

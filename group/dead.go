@@ -113,9 +113,16 @@ func shorten(s string, n int) string {
 func requestedName(group string) string { return "system.requested:" + group }
 func replayedName(group string) string  { return "system.replayed:" + group }
 
-// lettersDone says which dead letters a record is done with.
-func (r *runner) lettersDone(rec *record) []store.Settlement {
+// ofLetters says what a record changes about dead letters: those it is done
+// with, and how often their originals were delivered again.
+func (r *runner) ofLetters(rec *record) []store.Settlement {
 	var done store.Ranges
+	var counts []store.Attempt
+	for _, it := range rec.records {
+		if it.letter != 0 {
+			counts = append(counts, store.Attempt{Seq: it.letter, Count: it.delivered + 1})
+		}
+	}
 	for _, list := range [][]*item{rec.acks, rec.dead} {
 		for _, it := range list {
 			if it.letter != 0 {
@@ -123,10 +130,10 @@ func (r *runner) lettersDone(rec *record) []store.Settlement {
 			}
 		}
 	}
-	if len(done) == 0 {
+	if len(done) == 0 && len(counts) == 0 {
 		return nil
 	}
-	return []store.Settlement{{Topic: LetterTopic(r.topic), Group: replayedName(r.group), Done: done}}
+	return []store.Settlement{{Topic: LetterTopic(r.topic), Group: replayedName(r.group), Done: done, Attempts: counts}}
 }
 
 // releaseKeys counts the dead letters of parked keys after a record, and
@@ -196,20 +203,25 @@ func (r *runner) loadLetters(ctx context.Context) error {
 			r.parked[ev.Key]++
 		}
 		if settled(&requested, ev.Seq) {
-			r.inject(ev.Seq, l.Original)
+			if r.mark == 0 && replayed.Attempts[ev.Seq] > 0 {
+				// It may have been in somebody's hands: one at a time.
+				r.mark = max(r.cur.Floor, 1)
+			}
+			r.inject(ev.Seq, l.Original, replayed.Attempts[ev.Seq])
 		}
 	}
 	return nil
 }
 
-// inject hands an original out again, ahead of later events of its key. mu
-// must be held.
-func (r *runner) inject(letter uint64, ev event.Event) {
+// inject hands an original out again, ahead of later events of its key. It was
+// delivered so often since it was asked for. mu must be held.
+func (r *runner) inject(letter uint64, ev event.Event, delivered uint32) {
 	if r.letters[letter] != nil {
 		return
 	}
 	it := newItem(ev.Clone()) // it cannot be read again: it stays in memory
-	it.letter = letter
+	it.letter, it.delivered, it.recorded = letter, delivered, delivered
+	it.suspect = r.mark != 0 // then it waits for its turn like all others
 	r.hold(it)
 	q := r.queue(it)
 	switch {
@@ -218,14 +230,47 @@ func (r *runner) inject(letter uint64, ev event.Event) {
 	case q.head == nil && !q.refilling:
 		q.head = it
 		r.activate(it)
-	default:
-		// In log order among the replayed, ahead of all others.
-		i := 0
-		for i < len(q.queue) && q.queue[i].letter != 0 && q.queue[i].seq < it.seq {
-			i++
+	case q.head != nil && it.before(q.head) && (q.head.state == ready || q.head.state == delayed || q.head.state == queued):
+		// The head was not handed out: it has to wait again.
+		if r.tried == q.head {
+			r.tried = nil
 		}
-		q.queue = slices.Insert(q.queue, i, it)
+		q.head.state = waiting
+		q.insert(q.head)
+		q.head = it
+		r.activate(it)
+	default:
+		q.insert(it)
 	}
+}
+
+// before says that it, which is replayed, comes ahead of another of its key: in
+// log order among the replayed, ahead of all others.
+func (it *item) before(other *item) bool {
+	return it.letter != 0 && (other.letter == 0 || it.seq < other.seq)
+}
+
+// insert puts an item that waits into its place: replayed ones come first.
+func (q *keyQueue) insert(it *item) {
+	i := 0
+	for i < len(q.queue) && q.queue[i].before(it) {
+		i++
+	}
+	q.queue = slices.Insert(q.queue, i, it)
+}
+
+// giveWay lets a replayed event go first that came while it, the head of its
+// key, was handed out. mu must be held.
+func (r *runner) giveWay(it *item) {
+	q := r.headed(it)
+	if q == nil || len(q.queue) == 0 || q.queue[0].state != waiting || !q.queue[0].before(it) {
+		return
+	}
+	q.head = q.queue[0]
+	q.queue = q.queue[1:]
+	it.state = waiting
+	q.insert(it)
+	r.activate(q.head)
 }
 
 // LetterAt is a dead letter and where it stands.
@@ -305,7 +350,7 @@ func (e *Engine) Redeliver(ctx context.Context, topic, group string, letters []L
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, l := range letters {
-		r.inject(l.Seq, l.Original)
+		r.inject(l.Seq, l.Original, 0)
 	}
 	r.feed()
 	return nil

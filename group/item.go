@@ -13,6 +13,7 @@ type state byte
 
 const (
 	waiting   state = iota // an earlier event of its key is not settled
+	queued                 // a suspect: its turn comes when the one before was tried
 	recording              // its next delivery is being recorded
 	ready                  // may be handed out
 	leased                 // handed out

@@ -255,7 +255,8 @@ func (r *runner) hand(m *Member) (*item, bool) {
 			return nil, false
 		}
 		r.ready.pop()
-		if it.delivered > 0 && it.recorded <= it.delivered {
+		// No mark stands for the first delivery of a replayed one.
+		if (it.delivered > 0 || it.letter != 0) && it.recorded <= it.delivered {
 			it.state = recording // it comes back when that is durable
 			r.records = append(r.records, it)
 			r.settle()

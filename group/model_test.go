@@ -53,6 +53,8 @@ type fact struct {
 	until   time.Time
 	notBy   time.Time // it does not come back before
 	letters int
+	open    int  // of them not done
+	asked   bool // it is to be handed out again as a dead letter's original
 }
 
 type model struct {
@@ -77,9 +79,12 @@ func newModel(t *testing.T, seed uint64) *model {
 	m := &model{world: &world{t: t, fs: fs}, rng: rng, seed: seed, fs: fs, byID: make(map[event.ID]*fact)}
 	m.set = group.Settings{
 		Ordering:    pick(rng, []group.Ordering{group.ByKey, group.ByKey, group.ByTopic, group.Unordered}),
-		DeadLetter:  pick(rng, []group.Policy{group.DeadEvent, group.DeadEvent, group.DeadBlock}),
+		DeadLetter:  pick(rng, []group.Policy{group.DeadEvent, group.DeadBlock, group.DeadKey}),
 		MaxAttempts: 3 + rng.IntN(3),
 		AckTimeout:  pick(rng, []time.Duration{time.Second, time.Minute}),
+	}
+	if m.set.DeadLetter == group.DeadKey {
+		m.set.Ordering = group.ByKey
 	}
 	m.open()
 	m.enrol()
@@ -119,7 +124,7 @@ func (m *model) run(steps int) {
 	inputs := []input{
 		{20, m.publishSome}, {40, m.take}, {25, m.ackOne}, {10, m.nackOne}, {3, m.extend}, {8, m.pass},
 		{2, m.joinOne}, {2, m.leaveOne}, {2, m.dropOne}, {2, m.pause}, {1, m.move}, {1, m.trim},
-		{2, m.crash}, {2, m.restart}, {2, m.strangers},
+		{2, m.crash}, {2, m.restart}, {2, m.strangers}, {3, m.replay},
 	}
 	total := 0
 	for _, i := range inputs {
@@ -183,8 +188,10 @@ func (m *model) delivered(w *member, d group.Delivery) {
 	switch {
 	case f == nil:
 		m.fatalf("seq %d was never published", d.Event.Seq)
-	case f.settled:
+	case f.settled && !f.asked:
 		m.fatalf("seq %d comes back, and it is settled", f.ev.Seq)
+	case !f.asked && m.set.Ordering == group.ByKey && m.parked(f.ev.Key):
+		m.fatalf("seq %d is handed out, and its key is parked", f.ev.Seq)
 	case f.blocked:
 		m.fatalf("seq %d comes back, and it is blocked", f.ev.Seq)
 	case f.lease != 0:
@@ -204,6 +211,9 @@ func (m *model) delivered(w *member, d group.Delivery) {
 		for _, before := range m.facts[:f.ev.Seq-1] {
 			if m.set.Ordering == group.ByKey && (f.ev.Key == "" || before.ev.Key != f.ev.Key) {
 				continue
+			}
+			if before.asked {
+				m.fatalf("seq %d is handed out before seq %d is replayed", f.ev.Seq, before.ev.Seq)
 			}
 			if !before.settled && !before.maybe && !before.gone {
 				m.fatalf("seq %d is handed out before seq %d is settled", f.ev.Seq, before.ev.Seq)
@@ -226,7 +236,38 @@ func (m *model) handedOut() (out []*fact) {
 	return out
 }
 
-func (f *fact) settle() { f.settled, f.lease, f.blocked, f.maybe = true, 0, false, false }
+// parked says whether a key has dead letters that are not done.
+func (m *model) parked(key string) bool {
+	return m.set.DeadLetter == group.DeadKey && key != "" && slices.ContainsFunc(m.facts, func(f *fact) bool { return f.ev.Key == key && f.open > 0 })
+}
+
+// replay asks for dead letters.
+func (m *model) replay() {
+	list := m.world.letters("g")
+	list = list[:m.rng.IntN(len(list)+1)]
+	if len(list) == 0 {
+		return
+	}
+	if err := m.e.Redeliver(context.Background(), topic, "g", list); err != nil {
+		m.fatalf("redeliver: %v", err)
+	}
+	for _, l := range list {
+		f := m.byID[l.Original.ID]
+		if f.asked {
+			m.fatalf("seq %d has two dead letters that are not done", f.ev.Seq)
+		}
+		m.logf("replay seq %d", f.ev.Seq)
+		f.asked, f.lo, f.hi, f.lease, f.notBy = true, 0, 0, 0, time.Time{}
+	}
+}
+
+func (f *fact) settle() {
+	if f.asked {
+		f.asked = false
+		f.open--
+	}
+	f.settled, f.lease, f.blocked, f.maybe = true, 0, false, false
+}
 
 func (m *model) ackOne() {
 	out := m.handedOut()
@@ -257,8 +298,13 @@ func (m *model) failed(f *fact, notBy time.Time, dead bool) {
 		f.lo, f.hi = m.set.MaxAttempts, m.set.MaxAttempts
 		return
 	}
-	f.letters++
+	m.bury(f)
+}
+
+func (m *model) bury(f *fact) {
 	f.settle()
+	f.letters++
+	f.open++
 }
 
 func (m *model) nackOne() {
@@ -373,8 +419,8 @@ func (m *model) pause() {
 }
 
 func (m *model) move() {
-	if len(m.facts) == 0 {
-		return
+	if len(m.facts) == 0 || slices.ContainsFunc(m.facts, func(f *fact) bool { return f.open > 0 }) {
+		return // an event and its dead letter would both be to be handled
 	}
 	to := max(uint64(m.rng.IntN(len(m.facts)+1)), m.trimmed)
 	m.logf("move the cursor to %d", to)
@@ -412,6 +458,9 @@ func (m *model) crash() {
 	out := m.handedOut()
 	if m.rng.IntN(2) == 0 {
 		for _, f := range out[:m.rng.IntN(len(out)+1)] {
+			if f.asked {
+				continue
+			}
 			if err := f.holder.Done(&f.held, nil); err != nil {
 				m.fatalf("ack seq %d: %v", f.ev.Seq, err)
 			}
@@ -423,7 +472,7 @@ func (m *model) crash() {
 	m.close()
 	m.fs, m.world.fs = image, image
 	for _, f := range m.facts {
-		if f.lease == 0 && !f.settled {
+		if f.lease == 0 && (!f.settled || f.asked) {
 			f.hi++ // it may have been about to be handed out
 		}
 		f.lease, f.notBy = 0, time.Time{}
@@ -470,7 +519,7 @@ func (m *model) strangers() {
 		}
 	}
 	for _, f := range m.facts {
-		if f.settled && !f.gone {
+		if f.settled && !f.gone && !f.asked {
 			if res, err := m.e.Ack(topic, "g", []group.Selected{{ID: f.ev.ID}}, false); err != nil || res[0].Err != nil {
 				m.fatalf("ack seq %d again: %v %v", f.ev.Seq, err, res)
 			}
@@ -505,10 +554,9 @@ func (m *model) check() {
 	count := m.deaths()
 	for _, f := range m.facts {
 		n := count[f.ev.ID]
-		if n == f.letters+1 && !f.settled && f.lease == 0 && f.hi >= m.set.MaxAttempts {
-			m.logf("seq %d has had its attempts", f.ev.Seq)
-			f.letters++
-			f.settle()
+		if n == f.letters+1 && (!f.settled || f.asked) && f.lease == 0 && (f.hi >= m.set.MaxAttempts || m.parked(f.ev.Key)) {
+			m.logf("seq %d has had its attempts, or follows its key", f.ev.Seq)
+			m.bury(f)
 		}
 		if n != f.letters {
 			m.fatalf("seq %d has %d dead letters, want %d", f.ev.Seq, n, f.letters)
@@ -556,6 +604,7 @@ func (m *model) drain() {
 			f.settle()
 		}
 		synctest.Wait()
+		m.check()
 		n := 0
 		for _, w := range m.members {
 			for _, d := range w.Take(10) {

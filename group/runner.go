@@ -304,9 +304,13 @@ func (r *runner) activate(it *item) {
 		}
 		r.die(it)
 	case it.suspect:
-		it.state = waiting
+		it.state = queued
 		r.suspects.push(it)
 		r.trySuspect()
+	case it.due.After(time.Now()):
+		it.state = delayed // its turn came before its time
+		r.delays.add(it)
+		r.schedule(it.due)
 	default:
 		it.state = ready
 		r.ready.push(it)
@@ -317,7 +321,7 @@ func (r *runner) activate(it *item) {
 func (r *runner) trySuspect() {
 	for r.tried == nil && r.suspects.len() > 0 {
 		it := r.suspects.pop()
-		if it.state != waiting || r.held[it.id] != it {
+		if it.state != queued || r.held[it.id] != it {
 			continue // settled meanwhile
 		}
 		r.tried = it
@@ -392,6 +396,7 @@ func (r *runner) fail(it *item, reason string, delay time.Duration, dead bool) {
 		it.due = time.Now().Add(delay)
 		r.delays.add(it)
 		r.schedule(it.due)
+		r.giveWay(it)
 	}
 	r.trySuspect()
 	r.feed()
@@ -405,6 +410,7 @@ func (r *runner) giveBack(it *item) {
 	it.delivered--
 	it.state = ready
 	r.ready.pushFront(it)
+	r.giveWay(it)
 }
 
 // putBack is for an item that was handed out and is not settled. Its event is

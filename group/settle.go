@@ -171,7 +171,7 @@ func (r *runner) write(rec *record) error {
 			b.Events = append(b.Events, *it.beside)
 		}
 	}
-	b.Settle = append(b.Settle, r.lettersDone(rec)...)
+	b.Settle = append(b.Settle, r.ofLetters(rec)...)
 	if len(b.Settle) == 0 && len(b.Events) == 0 {
 		return nil
 	}
