@@ -63,6 +63,7 @@ type Hub struct {
 	o      Options
 
 	workers *pool
+	timed   bool // somebody wants to know how long handlers take
 
 	mu     sync.Mutex
 	subs   map[*subscription]struct{}
@@ -113,11 +114,12 @@ func New(log Log, o Options) (*Hub, error) {
 	if o.Metrics == nil {
 		o.Metrics = NoMetrics{}
 	}
+	_, untold := o.Metrics.(NoMetrics)
 	if o.DrainTimeout == 0 {
 		o.DrainTimeout = 30 * time.Second
 	}
 	h := &Hub{
-		log: log, o: o, workers: newPool(),
+		log: log, o: o, workers: newPool(), timed: !untold,
 		groups: group.New(log, group.Options{Logger: o.Logger, Observer: o.Metrics}),
 		subs:   make(map[*subscription]struct{}),
 		fans:   make(map[*fan]struct{}),

@@ -26,10 +26,6 @@ type leaseContext struct {
 	undo  func() bool
 }
 
-func newLeaseContext(parent context.Context, m *group.Member, d *group.Delivery) *leaseContext {
-	return &leaseContext{Context: parent, m: m, d: d}
-}
-
 // Deadline implements [context.Context].
 func (c *leaseContext) Deadline() (time.Time, bool) {
 	at, _ := c.m.Alive(c.d)

@@ -283,7 +283,10 @@ func (s *subscription) deliver(m *group.Member, d *group.Delivery) {
 		s.settle(m, d, group.Outcome{})
 		return
 	}
-	began := time.Now()
+	var began time.Time
+	if s.h.timed {
+		began = time.Now()
+	}
 	ctx, tracer := s.ctx, s.h.o.Tracer
 	ended := func(error) {}
 	if tracer != nil {
@@ -291,7 +294,9 @@ func (s *subscription) deliver(m *group.Member, d *group.Delivery) {
 	}
 	err := s.call(ctx, m, d)
 	ended(err)
-	s.h.o.Metrics.Handled(s.topic, s.group, time.Since(began))
+	if s.h.timed {
+		s.h.o.Metrics.Handled(s.topic, s.group, time.Since(began))
+	}
 	if err == nil && s.manual {
 		return
 	}
@@ -332,7 +337,18 @@ var errExited = errors.New("the handler ended its goroutine")
 // call runs the handler. A panic, and a handler that ends its goroutine, are
 // errors.
 func (s *subscription) call(parent context.Context, m *group.Member, d *group.Delivery) (err error) {
-	ctx := newLeaseContext(parent, m, d)
+	// One allocation for what the handler gets.
+	c := &struct {
+		leaseContext
+		Delivery
+	}{
+		leaseContext{Context: parent, m: m, d: d},
+		Delivery{
+			Group: s.group, Attempt: d.Attempt, MaxAttempts: d.MaxAttempts,
+			Lease: d.Lease, Deadline: d.Deadline, Cursor: d.Cursor,
+		},
+	}
+	ctx := &c.leaseContext
 	returned := false
 	defer func() {
 		ctx.end()
@@ -344,10 +360,7 @@ func (s *subscription) call(parent context.Context, m *group.Member, d *group.De
 			s.notify() // somebody in the place of this one
 		}
 	}()
-	err = s.handler(ctx, d.Event, &Delivery{
-		Group: s.group, Attempt: d.Attempt, MaxAttempts: d.MaxAttempts,
-		Lease: d.Lease, Deadline: d.Deadline, Cursor: d.Cursor,
-	})
+	err = s.handler(ctx, d.Event, &c.Delivery)
 	returned = true
 	return err
 }

@@ -8,8 +8,12 @@ import (
 	"promethean/store"
 )
 
-// readStep is how many events are read at a time, at most.
-const readStep = 512
+const (
+	// readStep is how many events are read at a time, at most.
+	readStep = 512
+	// readAhead is how many times its batch size is read for a member.
+	readAhead = 5
+)
 
 // read starts reading ahead if there is room and something to read. mu must
 // be held.
@@ -36,11 +40,14 @@ func (r *runner) lacking() int {
 	}
 	room := 0
 	for _, m := range r.members {
-		room += min(2*m.batch, m.limit-m.inflight)
+		room += min(readAhead*m.batch, m.limit-m.inflight)
 	}
 	have := r.ready.len() + r.suspects.len()
 	if q := r.keys[""]; r.set.Ordering == ByTopic && q != nil {
 		have += len(q.queue) // reading past what waits brings nothing
+	}
+	if 2*have > room {
+		return 0 // a few large reads cost less than many small ones
 	}
 	return room - have
 }

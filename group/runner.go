@@ -307,7 +307,7 @@ func (r *runner) activate(it *item) {
 		it.state = queued
 		r.suspects.push(it)
 		r.trySuspect()
-	case it.due.After(time.Now()):
+	case !it.due.IsZero() && it.due.After(time.Now()):
 		it.state = delayed // its turn came before its time
 		r.delays.add(it)
 		r.schedule(it.due)
