@@ -12,6 +12,7 @@ import (
 
 	"promethean/event"
 	"promethean/group"
+	"promethean/internal/pool"
 	"promethean/store"
 	"promethean/store/logstore"
 )
@@ -62,7 +63,7 @@ type Hub struct {
 	groups *group.Engine
 	o      Options
 
-	workers *pool
+	workers *pool.Pool
 	timed   bool // somebody wants to know how long handlers take
 
 	mu     sync.Mutex
@@ -119,7 +120,7 @@ func New(log Log, o Options) (*Hub, error) {
 		o.DrainTimeout = 30 * time.Second
 	}
 	h := &Hub{
-		log: log, o: o, workers: newPool(), timed: !untold,
+		log: log, o: o, workers: pool.New(), timed: !untold,
 		groups: group.New(log, group.Options{Logger: o.Logger, Observer: o.Metrics}),
 		subs:   make(map[*subscription]struct{}),
 		fans:   make(map[*fan]struct{}),
@@ -161,7 +162,7 @@ func (h *Hub) Close() error {
 		wg.Go(func() { errs[i] = s.Stop(ctx) })
 	}
 	wg.Wait()
-	close(h.workers.stop)
+	h.workers.Close()
 	errs[len(ending)] = h.groups.Close(ctx)
 	errs[len(ending)+1] = h.log.Close()
 	err := errors.Join(errs...)

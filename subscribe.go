@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"promethean/event"
@@ -190,6 +189,7 @@ func (h *Hub) Subscribe(ctx context.Context, topic, name string, handler Handler
 
 func (h *Hub) subscribe(ctx context.Context, topic, name string, handler Handler, o *SubscribeOptions) (*subscription, error) {
 	s := &subscription{h: h, topic: topic, group: name, handler: handler, filter: o.Filter, manual: o.Manual, marks: o.marks}
+	s.worker = s.work
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	h.mu.Lock()
 	if h.closed {
@@ -236,6 +236,7 @@ type subscription struct {
 	started chan struct{}
 	stopped bool
 	workers sync.WaitGroup
+	worker  func() // s.work, made once
 }
 
 // begun is closed once member is set: a notification may come before Join
@@ -255,7 +256,9 @@ func (s *subscription) notify() {
 	defer s.mu.Unlock()
 	if !s.stopped {
 		s.workers.Add(1)
-		s.h.workers.do(s)
+		if !s.h.workers.Go(s.worker) {
+			s.workers.Done() // the hub is closed
+		}
 	}
 }
 
@@ -363,47 +366,6 @@ func (s *subscription) call(parent context.Context, m *group.Member, d *group.De
 	err = s.handler(ctx, d.Event, &c.Delivery)
 	returned = true
 	return err
-}
-
-// pool keeps some goroutines that wait for work: starting one for each event
-// would cost more than most handlers.
-type pool struct {
-	work   chan *subscription
-	stop   chan struct{}
-	parked atomic.Int32
-	wg     sync.WaitGroup
-}
-
-// maxParked is how many goroutines wait for work.
-const maxParked = 64
-
-func newPool() *pool {
-	return &pool{work: make(chan *subscription), stop: make(chan struct{})}
-}
-
-// do has somebody work for s. It does not block.
-func (p *pool) do(s *subscription) {
-	select {
-	case p.work <- s:
-	default:
-		p.wg.Go(func() { p.run(s) })
-	}
-}
-
-func (p *pool) run(s *subscription) {
-	for {
-		s.work()
-		if p.parked.Add(1) > maxParked {
-			p.parked.Add(-1)
-			return
-		}
-		select {
-		case s = <-p.work:
-			p.parked.Add(-1)
-		case <-p.stop:
-			return
-		}
-	}
 }
 
 // Stop implements [Subscription].

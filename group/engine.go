@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"promethean/event"
+	"promethean/internal/pool"
 	"promethean/store"
 )
 
@@ -61,17 +62,9 @@ type Engine struct {
 	runners map[name]*runner
 	topics  map[string]*watcher
 	closed  bool
-	work    sync.WaitGroup // goroutines of runners and watchers
-	stop    chan struct{}
+	work    *pool.Pool      // goroutines of runners and watchers
 	ctx     context.Context // of background work; ends when Close gives up
 	cancel  context.CancelFunc
-}
-
-// watcher wakes the runners of one topic.
-type watcher struct {
-	watch   *store.Watch
-	mu      sync.Mutex
-	runners []*runner
 }
 
 // New makes an engine over a log. Close it before the log.
@@ -82,7 +75,7 @@ func New(log Log, o Options) *Engine {
 	if o.Observer == nil {
 		o.Observer = NoObserver{}
 	}
-	e := &Engine{log: log, o: o, runners: make(map[name]*runner), topics: make(map[string]*watcher), stop: make(chan struct{})}
+	e := &Engine{log: log, o: o, runners: make(map[name]*runner), topics: make(map[string]*watcher), work: pool.New()}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	return e
 }
@@ -199,42 +192,6 @@ func (e *Engine) open(ctx context.Context, topic, group string, set *Settings, s
 	}
 }
 
-// watch has the runner woken when its topic grows.
-func (e *Engine) watch(r *runner) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.closed {
-		return ErrClosed
-	}
-	w := e.topics[r.topic]
-	if w == nil {
-		w = &watcher{watch: e.log.Watch(r.topic)}
-		e.topics[r.topic] = w
-		e.work.Go(func() { e.runWatcher(w) })
-	}
-	w.mu.Lock()
-	w.runners = append(w.runners, r)
-	w.mu.Unlock()
-	return nil
-}
-
-func (e *Engine) runWatcher(w *watcher) {
-	defer w.watch.Stop()
-	for {
-		select {
-		case <-e.stop:
-			return
-		case <-w.watch.C:
-		}
-		w.mu.Lock()
-		runners := w.runners
-		w.mu.Unlock()
-		for _, r := range runners {
-			r.wake()
-		}
-	}
-}
-
 // Close takes all leases back, records how everything stands, and ends. Ack
 // what is to count before. It returns when ctx ends at the latest; what was
 // not recorded then is as after a crash.
@@ -245,9 +202,11 @@ func (e *Engine) Close(ctx context.Context) error {
 		return nil
 	}
 	e.closed = true
-	close(e.stop)
-	runners := e.runners
+	runners, topics := e.runners, e.topics
 	e.mu.Unlock()
+	for _, w := range topics {
+		w.watch.Stop()
+	}
 	defer e.cancel()
 	undo := context.AfterFunc(ctx, e.cancel)
 	defer undo()
@@ -268,6 +227,7 @@ func (e *Engine) Close(ctx context.Context) error {
 		})
 	}
 	wg.Wait()
+	e.work.Close()
 	e.work.Wait()
 	return errors.Join(errs...)
 }

@@ -18,11 +18,19 @@ const (
 // read starts reading ahead if there is room and something to read. mu must
 // be held.
 func (r *runner) read() {
+	if r.mayRead() {
+		r.e.work.Go(r.reader)
+	}
+}
+
+// mayRead says whether reading is to begin; if so, the caller sees to it. mu
+// must be held.
+func (r *runner) mayRead() bool {
 	if r.reading || !r.wants() {
-		return
+		return false
 	}
 	r.reading = true
-	r.e.work.Go(r.runReader)
+	return true
 }
 
 // wants says whether reading on would serve anybody. mu must be held.
@@ -52,10 +60,12 @@ func (r *runner) lacking() int {
 	return room - have
 }
 
-func (r *runner) runReader() {
+// runReader reads for as long as that serves anybody. After so many steps
+// another goroutine goes on.
+func (r *runner) runReader(steps int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for r.wants() {
+	for ; steps > 0 && r.wants(); steps-- {
 		q := store.Query{Topic: r.topic, After: r.next, Limit: min(max(r.lacking(), 16), readStep)}
 		if r.mark != 0 {
 			q.Until = r.mark

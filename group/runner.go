@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -74,16 +75,21 @@ type runner struct {
 	waiters  []chan<- error
 	ops      []func() // run by the settler between two records
 	settler  bool
+	reader   func() // runReader and runSettler, made once
+	recorder func()
 	finished chan struct{} // closed when a closing runner's settler has ended
 }
 
 func newRunner(e *Engine, n name) *runner {
-	return &runner{
+	r := &runner{
 		e: e, name: n,
 		held:    make(map[event.ID]*item),
 		letters: make(map[uint64]*item),
 		keys:    make(map[string]*keyQueue),
 	}
+	r.reader = func() { r.runReader(math.MaxInt) }
+	r.recorder = r.runSettler
+	return r
 }
 
 // errAbandoned says that another runner has to be asked.
@@ -183,12 +189,13 @@ func (r *runner) begin() {
 	r.tokens = r.cur.Epoch << 40
 }
 
-// wake says that the topic has grown.
-func (r *runner) wake() {
+// wake says that the topic has grown. If it returns true, the caller has the
+// runner read.
+func (r *runner) wake() bool {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.dirty = true
-	r.read()
-	r.mu.Unlock()
+	return r.mayRead()
 }
 
 // enter takes in an event that was read. mu must be held.

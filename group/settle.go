@@ -21,7 +21,7 @@ func (r *runner) settle() {
 		return
 	}
 	r.settler = true
-	r.e.work.Go(r.runSettler)
+	r.e.work.Go(r.recorder)
 }
 
 // record is what goes to the log in one append.

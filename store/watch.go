@@ -1,6 +1,9 @@
 package store
 
-import "sync"
+import (
+	"sync"
+	"sync/atomic"
+)
 
 // Watch is a wake-up for one reader. Receive from C, then read the log; a
 // signal that arrives while the reader is busy is kept, further ones merge
@@ -8,6 +11,7 @@ import "sync"
 type Watch struct {
 	C    <-chan struct{}
 	c    chan struct{}
+	call atomic.Pointer[func()]
 	once sync.Once
 	stop func()
 }
@@ -18,11 +22,35 @@ func NewWatch(stop func()) *Watch {
 	return &Watch{C: c, c: c, stop: stop}
 }
 
+// Call has f called at every signal, in place of leaving it in C; once at
+// least if there was a signal before. The engine calls it where it makes events
+// visible: f must be quick, and must neither block nor use the log.
+func (w *Watch) Call(f func()) {
+	w.call.Store(&f)
+	w.pass(f)
+}
+
+// pass calls f if a signal was left in C.
+func (w *Watch) pass(f func()) {
+	select {
+	case <-w.c:
+		f()
+	default:
+	}
+}
+
 // Wake leaves a signal. It never blocks.
 func (w *Watch) Wake() {
+	if f := w.call.Load(); f != nil {
+		(*f)()
+		return
+	}
 	select {
 	case w.c <- struct{}{}:
 	default:
+	}
+	if f := w.call.Load(); f != nil {
+		w.pass(*f) // it came meanwhile, and may have looked too early
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 var watchCases = []Case{
 	{Name: "watch/wakes when events are readable", run: watchWakes},
+	{Name: "watch/calls in place of signals", run: watchCalls},
 	{Name: "watch/signals merge and never block", run: watchMerges},
 	{Name: "watch/only its own topics", run: watchOwnTopics},
 	{Name: "watch/all topics", run: watchAllTopics},
@@ -44,6 +45,35 @@ func watchWakes(t *trial) {
 				t.Fatalf("read %d events after seq %d", len(got), seq-1)
 			}
 			// A wake-up that was left from the event before is allowed.
+		}
+	}
+}
+
+// watchCalls has a function called, while somebody appends, and misses nothing.
+func watchCalls(t *trial) {
+	for round := range 20 {
+		w := t.e.Watch(topicA)
+		appended := make(chan struct{})
+		go func() {
+			defer close(appended)
+			t.put(note(topicA, round))
+		}()
+		called := make(chan struct{}, 1)
+		w.Call(func() {
+			select {
+			case called <- struct{}{}:
+			default:
+			}
+		})
+		t.wait(called, "a call")
+		if got := t.read(store.Query{Topic: topicA}); len(got) != round+1 {
+			t.Fatalf("called when %d of %d events can be read", len(got), round+1)
+		}
+		<-appended
+		w.Stop()
+		t.put(note(topicB, round))
+		if len(w.C) != 0 || len(called) != 0 {
+			t.Fatal("a signal after the call, or after Stop")
 		}
 	}
 }
