@@ -55,8 +55,9 @@ type name struct{ topic, group string }
 
 // Engine runs the groups of one process.
 type Engine struct {
-	log Log
-	o   Options
+	log    Log
+	o      Options
+	bounds bounds
 
 	mu      sync.Mutex
 	runners map[name]*runner
@@ -75,7 +76,7 @@ func New(log Log, o Options) *Engine {
 	if o.Observer == nil {
 		o.Observer = NoObserver{}
 	}
-	e := &Engine{log: log, o: o, runners: make(map[name]*runner), topics: make(map[string]*watcher), work: pool.New()}
+	e := &Engine{log: log, o: o, bounds: defaultBounds, runners: make(map[name]*runner), topics: make(map[string]*watcher), work: pool.New()}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	return e
 }

@@ -2,6 +2,11 @@ package group
 
 import "fmt"
 
+// Shrink makes the bounds of the groups so small that a test can reach them.
+func (e *Engine) Shrink(handedAhead uint64, references, ranges, perKey, kept int) {
+	e.bounds = bounds{handedAhead, references, ranges, perKey, kept}
+}
+
 // Dump tells what a runner holds.
 func (e *Engine) Dump(topic, group string) string {
 	r := e.runners[name{topic, group}]

@@ -47,7 +47,6 @@ type item struct {
 	member   *Member
 	due      time.Time    // when a delayed item comes back
 	reason   string       // why it failed last
-	follows  bool         // it is dead because its key is parked
 	beside   *event.Event // what is appended when it is settled
 	then     func(error)  // called when its ack is durable
 }

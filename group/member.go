@@ -249,7 +249,13 @@ func (r *runner) hand(m *Member) (*item, bool) {
 			r.ready.pop() // settled meanwhile
 			continue
 		}
-		if it.delivered == 0 && it.seq > r.cur.Handed && it.letter == 0 {
+		if it.letter == 0 && r.isParked(it.key) {
+			r.ready.pop()
+			r.follow(it)
+			r.trySuspect()
+			continue
+		}
+		if it.seq > r.cur.Handed && it.letter == 0 {
 			r.top = max(r.top, it.seq)
 			r.settle() // raises the mark
 			return nil, false
@@ -276,7 +282,7 @@ func (r *runner) hand(m *Member) (*item, bool) {
 		r.e.o.Observer.InFlight(r.topic, r.group, 1)
 		if it.letter == 0 && it.seq > r.top {
 			r.top = it.seq
-			if r.top+handedAhead/2 > r.cur.Handed {
+			if r.top+r.e.bounds.handedAhead/2 > r.cur.Handed {
 				r.settle()
 			}
 		}

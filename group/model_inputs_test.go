@@ -9,97 +9,110 @@ import (
 
 	"promethean/event"
 	"promethean/group"
-	"promethean/internal/crashfs"
 )
 
 // The inputs of the model: each puts something to the group and does the same
 // to what the model knows.
 
 func (m *model) publishSome() {
-	var keys []string
+	keys := m.someKeys()
+	m.known(m.publish(keys...)...)
+	m.logf("publish %q up to seq %d", keys, len(m.events))
+}
+
+func (m *model) someKeys() (keys []string) {
 	for range 1 + m.rng.IntN(6) {
 		keys = append(keys, pick(m.rng, []string{"", "a", "b", "c"}))
 	}
-	for _, e := range m.publish(keys...) {
-		f := &fact{ev: e}
-		m.facts = append(m.facts, f)
-		m.byID[e.ID] = f
-		if e.Seq != uint64(len(m.facts)) {
-			m.fatalf("published seq %d, want %d", e.Seq, len(m.facts))
-		}
-	}
-	m.logf("publish %q up to seq %d", keys, len(m.facts))
+	return keys
 }
 
-func (m *model) take() {
-	if len(m.members) == 0 {
+// known adds events that are in the log.
+func (m *model) known(events ...event.Event) {
+	for _, e := range events {
+		m.events = append(m.events, e)
+		if e.Seq != uint64(len(m.events)) {
+			m.fatalf("seq %d, want %d", e.Seq, len(m.events))
+		}
+		for _, l := range m.ledgers {
+			f := &fact{ev: e, refused: !l.passes(&e)}
+			l.facts = append(l.facts, f)
+			l.byID[e.ID] = f
+		}
+	}
+}
+
+func (l *ledger) take() {
+	if len(l.members) == 0 {
 		return
 	}
-	w := pick(m.rng, m.members)
-	n := 1 + m.rng.IntN(5)
+	w := pick(l.rng, l.members)
+	n := 1 + l.rng.IntN(5)
 	got := w.Take(n)
-	if m.paused && len(got) > 0 {
-		m.fatalf("delivered in a pause")
+	if l.paused && len(got) > 0 {
+		l.fatalf("delivered in a pause")
 	}
-	if m.fresh && len(got) > 1 {
-		m.fatalf("%d suspects at a time", len(got))
+	if l.fresh && len(got) > 1 {
+		l.fatalf("%d suspects at a time", len(got))
 	}
 	if len(got) > 0 {
-		m.fresh = false
+		l.fresh = false
 	}
 	for _, d := range got {
-		m.delivered(w, d)
+		l.delivered(w, d)
 	}
 }
 
 // delivered checks one hand-out.
-func (m *model) delivered(w *member, d group.Delivery) {
-	f := m.byID[d.Event.ID]
-	m.logf("seq %d is delivered, attempt %d", d.Event.Seq, d.Attempt)
+func (l *ledger) delivered(w *member, d group.Delivery) {
+	f := l.byID[d.Event.ID]
+	l.logf("seq %d is delivered, attempt %d", d.Event.Seq, d.Attempt)
 	switch {
 	case f == nil:
-		m.fatalf("seq %d was never published", d.Event.Seq)
+		l.fatalf("seq %d was never published", d.Event.Seq)
+	case f.refused:
+		l.fatalf("seq %d is handed out, and the filter refuses it", d.Event.Seq)
 	case f.settled && !f.asked:
-		m.fatalf("seq %d comes back, and it is settled", f.ev.Seq)
-	case !f.asked && m.set.Ordering == group.ByKey && m.parked(f.ev.Key):
-		m.fatalf("seq %d is handed out, and its key is parked", f.ev.Seq)
+		l.fatalf("seq %d comes back, and it is settled", f.ev.Seq)
+	case !f.asked && l.parked(f.ev.Key):
+		l.fatalf("seq %d is handed out, and its key is parked", f.ev.Seq)
 	case f.blocked:
-		m.fatalf("seq %d comes back, and it is blocked", f.ev.Seq)
+		l.fatalf("seq %d comes back, and it is blocked", f.ev.Seq)
 	case f.lease != 0:
-		m.fatalf("seq %d is handed out twice", f.ev.Seq)
+		l.fatalf("seq %d is handed out twice", f.ev.Seq)
 	case time.Now().Before(f.notBy):
-		m.fatalf("seq %d comes back %v early", f.ev.Seq, time.Until(f.notBy))
+		l.fatalf("seq %d comes back %v early", f.ev.Seq, time.Until(f.notBy))
 	case d.Attempt < f.lo+1 || d.Attempt > f.hi+1:
-		m.fatalf("seq %d: attempt %d, want %d to %d", f.ev.Seq, d.Attempt, f.lo+1, f.hi+1)
+		l.fatalf("seq %d: attempt %d, want %d to %d", f.ev.Seq, d.Attempt, f.lo+1, f.hi+1)
 	case d.Event.Seq != f.ev.Seq || d.Event.Key != f.ev.Key || string(d.Event.Payload) != string(f.ev.Payload):
-		m.fatalf("seq %d has changed", f.ev.Seq)
-	case d.Attempt > m.set.MaxAttempts:
-		m.fatalf("seq %d: attempt %d of %d", f.ev.Seq, d.Attempt, m.set.MaxAttempts)
+		l.fatalf("seq %d has changed", f.ev.Seq)
+	case d.Attempt > l.set.MaxAttempts:
+		l.fatalf("seq %d: attempt %d of %d", f.ev.Seq, d.Attempt, l.set.MaxAttempts)
 	}
-	m.touched = true
-	f.maybe = false
-	if m.set.Ordering != group.Unordered {
-		for _, before := range m.facts[:f.ev.Seq-1] {
-			if m.set.Ordering == group.ByKey && (f.ev.Key == "" || before.ev.Key != f.ev.Key) {
+	f.touched = true
+	f.maybe, f.maybeDead = false, false
+	if l.set.Ordering != group.Unordered {
+		for _, before := range l.facts[:f.ev.Seq-1] {
+			if l.set.Ordering == group.ByKey && (f.ev.Key == "" || before.ev.Key != f.ev.Key) {
 				continue
 			}
 			if before.asked {
-				m.fatalf("seq %d is handed out before seq %d is replayed", f.ev.Seq, before.ev.Seq)
+				l.fatalf("seq %d is handed out before seq %d is replayed", f.ev.Seq, before.ev.Seq)
 			}
-			if !before.settled && !before.maybe && !before.gone {
-				m.fatalf("seq %d is handed out before seq %d is settled", f.ev.Seq, before.ev.Seq)
+			if !before.settled && !before.maybe && !before.gone && !before.refused {
+				l.fatalf("seq %d is handed out before seq %d is settled", f.ev.Seq, before.ev.Seq)
 			}
 			before.settled = before.settled || before.maybe
 		}
 	}
 	f.lo, f.hi = d.Attempt, d.Attempt
 	f.lease, f.holder, f.held = d.Lease, w, d
-	f.until = time.Now().Add(m.set.AckTimeout)
+	f.until = time.Now().Add(l.set.AckTimeout)
 }
 
 // handedOut gives what is in somebody's hands.
-func (m *model) handedOut() (out []*fact) {
-	for _, f := range m.facts {
+func (l *ledger) handedOut() (out []*fact) {
+	for _, f := range l.facts {
 		if f.lease != 0 {
 			out = append(out, f)
 		}
@@ -108,28 +121,33 @@ func (m *model) handedOut() (out []*fact) {
 }
 
 // parked says whether a key has dead letters that are not done.
-func (m *model) parked(key string) bool {
-	return m.set.DeadLetter == group.DeadKey && key != "" && slices.ContainsFunc(m.facts, func(f *fact) bool { return f.ev.Key == key && f.open > 0 })
+func (l *ledger) parked(key string) bool {
+	return l.set.DeadLetter == group.DeadKey && key != "" && slices.ContainsFunc(l.facts, func(f *fact) bool { return f.ev.Key == key && f.open > 0 })
 }
 
 // replay asks for dead letters.
-func (m *model) replay() {
-	list := m.world.letters("g")
-	list = list[:m.rng.IntN(len(list)+1)]
+func (l *ledger) replay() {
+	list := l.letters(l.name)
+	list = list[:l.rng.IntN(len(list)+1)]
 	if len(list) == 0 {
 		return
 	}
-	if err := m.e.Redeliver(context.Background(), topic, "g", list); err != nil {
-		m.fatalf("redeliver: %v", err)
+	if err := l.e.Redeliver(context.Background(), topic, l.name, list); err != nil {
+		l.fatalf("redeliver: %v", err)
 	}
-	for _, l := range list {
-		f := m.byID[l.Original.ID]
-		if f.asked {
-			m.fatalf("seq %d has two dead letters that are not done", f.ev.Seq)
-		}
-		m.logf("replay seq %d", f.ev.Seq)
-		f.asked, f.lo, f.hi, f.lease, f.notBy = true, 0, 0, 0, time.Time{}
+	for _, letter := range list {
+		f := l.byID[letter.Original.ID]
+		l.ask(f, letter.Seq)
+		l.logf("replay seq %d", f.ev.Seq)
 	}
+}
+
+// ask takes down that a dead letter's original is to be handed out again.
+func (l *ledger) ask(f *fact, letter uint64) {
+	if f.asked {
+		l.fatalf("seq %d has two dead letters that are not done", f.ev.Seq)
+	}
+	f.asked, f.letter, f.lo, f.hi, f.lease, f.notBy = true, letter, 0, 0, 0, time.Time{}
 }
 
 func (f *fact) settle() {
@@ -137,83 +155,83 @@ func (f *fact) settle() {
 		f.asked = false
 		f.open--
 	}
-	f.settled, f.lease, f.blocked, f.maybe = true, 0, false, false
+	f.settled, f.lease, f.blocked, f.maybe, f.maybeDead = true, 0, false, false, false
 }
 
-func (m *model) ackOne() {
-	out := m.handedOut()
+func (l *ledger) ackOne() {
+	out := l.handedOut()
 	if len(out) == 0 {
 		return
 	}
-	f := pick(m.rng, out)
-	m.logf("ack seq %d", f.ev.Seq)
-	if m.rng.IntN(2) == 0 {
+	f := pick(l.rng, out)
+	l.logf("ack seq %d", f.ev.Seq)
+	if l.rng.IntN(2) == 0 {
 		if err := f.holder.Done(&f.held, nil); err != nil {
-			m.fatalf("ack seq %d: %v", f.ev.Seq, err)
+			l.fatalf("ack seq %d: %v", f.ev.Seq, err)
 		}
 	} else {
-		m.ack("g", f.ev.ID)
+		l.ack(l.name, f.ev.ID)
 	}
 	f.settle()
 }
 
 // failed is what the model does when a delivery has failed.
-func (m *model) failed(f *fact, notBy time.Time, dead bool) {
+func (l *ledger) failed(f *fact, notBy time.Time, dead bool) {
 	f.lease, f.notBy = 0, notBy
-	if !dead && f.lo < m.set.MaxAttempts {
+	if !dead && f.lo < l.set.MaxAttempts {
 		return
 	}
-	m.logf("seq %d is dead", f.ev.Seq)
-	if m.set.DeadLetter == group.DeadBlock {
+	l.logf("seq %d is dead", f.ev.Seq)
+	if l.set.DeadLetter == group.DeadBlock {
 		f.blocked = true
-		f.lo, f.hi = m.set.MaxAttempts, m.set.MaxAttempts
+		f.lo, f.hi = l.set.MaxAttempts, l.set.MaxAttempts
 		return
 	}
-	m.bury(f)
+	l.bury(f)
 }
 
-func (m *model) bury(f *fact) {
+func (l *ledger) bury(f *fact) {
 	f.settle()
 	f.letters++
 	f.open++
 }
 
-func (m *model) nackOne() {
-	out := m.handedOut()
+func (l *ledger) nackOne() {
+	out := l.handedOut()
 	if len(out) == 0 {
 		return
 	}
-	f := pick(m.rng, out)
-	n := group.Nack{Reason: "no", Dead: m.rng.IntN(6) == 0}
+	f := pick(l.rng, out)
+	n := group.Nack{Reason: "no", Dead: l.rng.IntN(6) == 0}
 	notBy := time.Now().Add(75 * time.Millisecond)
-	if m.rng.IntN(3) == 0 {
-		n.Delay, n.HasDelay = time.Duration(m.rng.IntN(5000))*time.Millisecond, true
+	if l.rng.IntN(3) == 0 {
+		n.Delay, n.HasDelay = time.Duration(l.rng.IntN(5000))*time.Millisecond, true
 		notBy = time.Now().Add(n.Delay)
 	}
-	m.logf("nack seq %d, %+v", f.ev.Seq, n)
+	l.logf("nack seq %d, %+v", f.ev.Seq, n)
 	lease := uint64(0)
-	if m.rng.IntN(2) == 0 {
+	if l.rng.IntN(2) == 0 {
 		lease = f.lease
 	}
-	res, err := m.e.Nack(topic, "g", []group.Selected{{ID: f.ev.ID, Lease: lease}}, n)
+	res, err := l.e.Nack(topic, l.name, []group.Selected{{ID: f.ev.ID, Lease: lease}}, n)
 	if err != nil || res[0].Err != nil {
-		m.fatalf("nack seq %d: %v %v", f.ev.Seq, err, res)
+		l.fatalf("nack seq %d: %v %v", f.ev.Seq, err, res)
 	}
-	m.failed(f, notBy, n.Dead)
+	l.failed(f, notBy, n.Dead)
 }
 
-func (m *model) extend() {
-	out := m.handedOut()
+func (l *ledger) extend() {
+	out := l.handedOut()
 	if len(out) == 0 {
 		return
 	}
-	f := pick(m.rng, out)
-	by := time.Duration(1+m.rng.IntN(120)) * time.Second
-	res, err := m.e.Extend(topic, "g", []group.Selected{{ID: f.ev.ID, Lease: f.lease}}, by)
+	f := pick(l.rng, out)
+	by := time.Duration(1+l.rng.IntN(120)) * time.Second
+	res, err := l.e.Extend(topic, l.name, []group.Selected{{ID: f.ev.ID, Lease: f.lease}}, by)
 	if err != nil || res[0].Err != nil {
-		m.fatalf("extend seq %d: %v %v", f.ev.Seq, err, res)
+		l.fatalf("extend seq %d: %v %v", f.ev.Seq, err, res)
 	}
-	m.logf("extend seq %d by %v", f.ev.Seq, by)
+	l.logf("extend seq %d by %v", f.ev.Seq, by)
 	f.until = time.Now().Add(by)
 }
 
@@ -223,39 +241,45 @@ func (m *model) pass() {
 	if m.rng.IntN(4) == 0 {
 		d *= 30
 	}
+	m.sleep(d)
+}
+
+func (m *model) sleep(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 	m.logf("%v pass", d)
-	for _, f := range m.handedOut() {
-		if !time.Now().Before(f.until) {
-			m.logf("the lease of seq %d is over", f.ev.Seq)
-			m.failed(f, f.until.Add(75*time.Millisecond), false)
+	for _, l := range m.ledgers {
+		for _, f := range l.handedOut() {
+			if !time.Now().Before(f.until) {
+				l.logf("the lease of seq %d is over", f.ev.Seq)
+				l.failed(f, f.until.Add(75*time.Millisecond), false)
+			}
 		}
 	}
 }
 
-func (m *model) joinOne() {
-	if len(m.members) < 3 {
-		m.enrol()
+func (l *ledger) joinOne() {
+	if len(l.members) < 3 {
+		l.enrol()
 	}
 }
 
 // part takes a member away.
-func (m *model) part() *member {
-	if len(m.members) == 0 {
+func (l *ledger) part() *member {
+	if len(l.members) == 0 {
 		return nil
 	}
-	i := m.rng.IntN(len(m.members))
-	w := m.members[i]
-	m.members = slices.Delete(m.members, i, i+1)
+	i := l.rng.IntN(len(l.members))
+	w := l.members[i]
+	l.members = slices.Delete(l.members, i, i+1)
 	return w
 }
 
-func (m *model) leaveOne() {
-	if w := m.part(); w != nil {
-		m.logf("a member leaves")
+func (l *ledger) leaveOne() {
+	if w := l.part(); w != nil {
+		l.logf("a member leaves")
 		w.Leave()
-		for _, f := range m.handedOut() {
+		for _, f := range l.handedOut() {
 			if f.holder == w {
 				f.lease = 0
 				f.lo--
@@ -265,51 +289,51 @@ func (m *model) leaveOne() {
 	}
 }
 
-func (m *model) dropOne() {
-	if w := m.part(); w != nil {
-		m.logf("a member is lost")
+func (l *ledger) dropOne() {
+	if w := l.part(); w != nil {
+		l.logf("a member is lost")
 		w.Drop()
-		for _, f := range m.handedOut() {
+		for _, f := range l.handedOut() {
 			if f.holder == w {
-				m.failed(f, time.Time{}, false)
+				l.failed(f, time.Time{}, false)
 			}
 		}
 	}
 }
 
-func (m *model) pause() {
-	m.paused = !m.paused
-	m.logf("paused: %v", m.paused)
-	do := m.e.Resume
-	if m.paused {
-		do = m.e.Pause
+func (l *ledger) pause() {
+	l.paused = !l.paused
+	l.logf("paused: %v", l.paused)
+	do := l.e.Resume
+	if l.paused {
+		do = l.e.Pause
 	}
-	if err := do(context.Background(), topic, "g"); err != nil {
-		m.fatalf("%v", err)
+	if err := do(context.Background(), topic, l.name); err != nil {
+		l.fatalf("%v", err)
 	}
 }
 
-func (m *model) move() {
-	if len(m.facts) == 0 || slices.ContainsFunc(m.facts, func(f *fact) bool { return f.open > 0 }) {
+func (l *ledger) move() {
+	if len(l.facts) == 0 || slices.ContainsFunc(l.facts, func(f *fact) bool { return f.open > 0 }) {
 		return // an event and its dead letter would both be to be handled
 	}
-	to := max(uint64(m.rng.IntN(len(m.facts)+1)), m.trimmed)
-	m.logf("move the cursor to %d", to)
-	if err := m.e.Move(context.Background(), topic, "g", group.Start{From: group.FromSeq, Seq: to}); err != nil {
-		m.fatalf("move: %v", err)
+	to := max(uint64(l.rng.IntN(len(l.facts)+1)), l.trimmed)
+	l.logf("move the cursor to %d", to)
+	if err := l.e.Move(context.Background(), topic, l.name, group.Start{From: group.FromSeq, Seq: to}); err != nil {
+		l.fatalf("move: %v", err)
 	}
-	m.fresh, m.touched = false, false
-	for _, f := range m.facts {
-		f.lease, f.lo, f.hi, f.notBy, f.blocked, f.maybe = 0, 0, 0, time.Time{}, false, false
+	l.fresh = false
+	for _, f := range l.facts {
+		f.lease, f.lo, f.hi, f.notBy, f.blocked, f.maybe, f.maybeDead, f.touched = 0, 0, 0, time.Time{}, false, false, false, false
 		f.settled = f.ev.Seq <= to
 	}
 }
 
 func (m *model) trim() {
-	if len(m.facts) == 0 {
+	if len(m.events) == 0 {
 		return
 	}
-	to := uint64(m.rng.IntN(len(m.facts) + 1))
+	to := uint64(m.rng.IntN(len(m.events) + 1))
 	if to <= m.trimmed {
 		return
 	}
@@ -317,82 +341,31 @@ func (m *model) trim() {
 	if err := m.log.Trim(context.Background(), topic, to+1); err != nil {
 		m.fatalf("trim: %v", err)
 	}
-	m.trimmed, m.fresh = to, false
-	for _, f := range m.facts[:to] {
-		f.gone = true
-	}
-}
-
-// crash lets the power fail, perhaps while acks are on their way.
-func (m *model) crash() {
-	m.logf("crash")
-	out := m.handedOut()
-	if m.rng.IntN(2) == 0 {
-		for _, f := range out[:m.rng.IntN(len(out)+1)] {
-			if f.asked {
-				continue
-			}
-			if err := f.holder.Done(&f.held, nil); err != nil {
-				m.fatalf("ack seq %d: %v", f.ev.Seq, err)
-			}
-			m.logf("ack of seq %d under way", f.ev.Seq)
-			f.maybe = true
+	m.trimmed = to
+	for _, l := range m.ledgers {
+		l.fresh = false
+		for _, f := range l.facts[:to] {
+			f.gone = true
 		}
 	}
-	image := m.fs.Image(m.rng.Uint64(), crashfs.Config{})
-	m.close()
-	m.fs, m.world.fs = image, image
-	for _, f := range m.facts {
-		if f.lease == 0 && (!f.settled || f.asked) {
-			f.hi++ // it may have been about to be handed out
-		}
-		f.lease, f.notBy = 0, time.Time{}
-	}
-	m.reopen()
-	// One that was delivered is suspect for certain.
-	m.fresh = m.touched && slices.ContainsFunc(m.facts, func(f *fact) bool {
-		return f.lo > 0 && f.hi < m.set.MaxAttempts && !f.settled && !f.maybe && !f.gone && !f.blocked
-	})
-}
-
-func (m *model) restart() {
-	m.logf("restart")
-	for _, f := range m.handedOut() {
-		f.lease = 0
-		f.lo--
-		f.hi--
-	}
-	for _, f := range m.facts {
-		f.notBy = time.Time{}
-	}
-	m.close()
-	m.touched, m.fresh = false, false
-	m.reopen()
-}
-
-func (m *model) reopen() {
-	m.paused = false
-	m.open()
-	m.members = nil
-	m.enrol()
 }
 
 // strangers settles what nobody was given.
-func (m *model) strangers() {
-	res, err := m.e.Ack(topic, "g", []group.Selected{{ID: event.NewID()}}, false)
+func (l *ledger) strangers() {
+	res, err := l.e.Ack(topic, l.name, []group.Selected{{ID: event.NewID()}}, false)
 	if err != nil || !errors.Is(res[0].Err, group.ErrUnknownID) {
-		m.fatalf("ack of an unknown id: %v %v", err, res)
+		l.fatalf("ack of an unknown id: %v %v", err, res)
 	}
-	for _, f := range m.handedOut() {
-		res, err := m.e.Nack(topic, "g", []group.Selected{{ID: f.ev.ID, Lease: f.lease + 1<<30}}, group.Nack{})
+	for _, f := range l.handedOut() {
+		res, err := l.e.Nack(topic, l.name, []group.Selected{{ID: f.ev.ID, Lease: f.lease + 1<<30}}, group.Nack{})
 		if err != nil || !errors.Is(res[0].Err, group.ErrFenced) {
-			m.fatalf("nack with another lease: %v %v", err, res)
+			l.fatalf("nack with another lease: %v %v", err, res)
 		}
 	}
-	for _, f := range m.facts {
-		if f.settled && !f.gone && !f.asked {
-			if res, err := m.e.Ack(topic, "g", []group.Selected{{ID: f.ev.ID}}, false); err != nil || res[0].Err != nil {
-				m.fatalf("ack seq %d again: %v %v", f.ev.Seq, err, res)
+	for _, f := range l.facts {
+		if f.settled && !f.gone && !f.asked && !f.refused {
+			if res, err := l.e.Ack(topic, l.name, []group.Selected{{ID: f.ev.ID}}, false); err != nil || res[0].Err != nil {
+				l.fatalf("ack seq %d again: %v %v", f.ev.Seq, err, res)
 			}
 			return
 		}

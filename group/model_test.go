@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,8 +22,8 @@ var (
 	modelSteps = flag.Int("model.steps", 150, "how many inputs a history has")
 )
 
-// TestModel puts random inputs of the table in docs/delivery.md to a group,
-// crashes and restarts included, and compares with a plain model.
+// TestModel puts random inputs of the table in docs/delivery.md to two groups
+// of a topic, crashes and restarts included, and compares with a plain model.
 func TestModel(t *testing.T) {
 	first, last := uint64(1), uint64(*modelRuns)
 	if *modelSeed != 0 {
@@ -35,13 +36,16 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// fact is what the model knows of one event.
+// fact is what the model knows of one event in one group.
 type fact struct {
 	ev      event.Event
+	refused bool // by the filter
 	settled bool
-	maybe   bool // an ack was under way when the power failed
 	gone    bool // trimmed
 	blocked bool
+	// An ack, or the move to the dead letters, was under way when the power
+	// failed: it may have happened.
+	maybe, maybeDead bool
 	// lo and hi bound how many deliveries the group counts. They differ only
 	// after a crash, for an event that was not in anybody's hands.
 	lo, hi  int
@@ -51,42 +55,88 @@ type fact struct {
 	until   time.Time
 	notBy   time.Time // it does not come back before
 	letters int
-	open    int  // of them not done
-	asked   bool // it is to be handed out again as a dead letter's original
+	open    int    // of them not done
+	touched bool   // it was delivered since the last clean start
+	asked   bool   // it is to be handed out again as a dead letter's original
+	letter  uint64 // the dead letter that was asked for last
 }
 
+// model is a topic and what is known of its groups.
 type model struct {
 	*world
 	rng     *rand.Rand
 	seed    uint64
-	fs      *crashfs.FS
+	shrink  func(*group.Engine)
+	ledgers []*ledger
+	events  []event.Event // by seq - 1
+	trimmed uint64
+	history []string
+}
+
+// ledger is what the model knows of one group.
+type ledger struct {
+	*model
+	name    string
 	set     group.Settings
+	passes  func(*event.Event) bool
 	facts   []*fact // by seq - 1
 	byID    map[event.ID]*fact
 	members []*member
 	paused  bool
 	fresh   bool // nothing was taken since the crash, and somebody is suspect
-	touched bool // something was delivered since the group was taken over
-	trimmed uint64
-	history []string
+	// wasParked has the keys that were parked when we looked last, where
+	// events do not wait for each other.
+	wasParked map[string]bool
 }
 
 func newModel(t *testing.T, seed uint64) *model {
 	rng := rand.New(rand.NewPCG(seed, 7))
-	fs := crashfs.New()
-	m := &model{world: &world{t: t, fs: fs}, rng: rng, seed: seed, fs: fs, byID: make(map[event.ID]*fact)}
-	m.set = group.Settings{
-		Ordering:    pick(rng, []group.Ordering{group.ByKey, group.ByKey, group.ByTopic, group.Unordered}),
-		DeadLetter:  pick(rng, []group.Policy{group.DeadEvent, group.DeadBlock, group.DeadKey}),
-		MaxAttempts: 3 + rng.IntN(3),
-		AckTimeout:  pick(rng, []time.Duration{time.Second, time.Minute}),
+	m := &model{world: &world{t: t, fs: crashfs.New()}, rng: rng, seed: seed}
+	for _, name := range []string{"g", "h"} {
+		m.ledgers = append(m.ledgers, newLedger(m, name))
 	}
-	if m.set.DeadLetter == group.DeadKey {
-		m.set.Ordering = group.ByKey
-	}
+	m.shrink = m.bounds()
 	m.open()
-	m.enrol()
+	m.shrink(m.e)
+	for _, l := range m.ledgers {
+		l.enrol()
+	}
 	return m
+}
+
+func newLedger(m *model, name string) *ledger {
+	l := &ledger{model: m, name: name, byID: make(map[event.ID]*fact)}
+	l.set = group.Settings{
+		Ordering:    pick(m.rng, []group.Ordering{group.ByKey, group.ByKey, group.ByTopic, group.Unordered}),
+		DeadLetter:  pick(m.rng, []group.Policy{group.DeadEvent, group.DeadBlock, group.DeadKey}),
+		MaxAttempts: 3 + m.rng.IntN(3),
+		AckTimeout:  pick(m.rng, []time.Duration{time.Second, time.Minute}),
+		Filter:      pick(m.rng, []string{"", "", `key != "b"`, "payload.n != 1"}),
+	}
+	switch l.set.Filter {
+	case "":
+		l.passes = func(*event.Event) bool { return true }
+	case `key != "b"`:
+		l.passes = func(e *event.Event) bool { return e.Key != "b" }
+	default:
+		l.passes = func(e *event.Event) bool { return string(e.Payload) != `{"n":1}` }
+	}
+	return l
+}
+
+// bounds chooses how much the groups may hold: in half of the histories as
+// much as ever, in the others very little.
+func (m *model) bounds() func(*group.Engine) {
+	if m.rng.IntN(2) == 0 {
+		return func(*group.Engine) {}
+	}
+	ahead := uint64(2 + m.rng.IntN(20))
+	references, ranges := 8+m.rng.IntN(20), 3+m.rng.IntN(10)
+	perKey, kept := 1+m.rng.IntN(4), 200+m.rng.IntN(2000)
+	if slices.ContainsFunc(m.ledgers, func(l *ledger) bool { return l.set.DeadLetter == group.DeadBlock }) {
+		references, ranges = 1000, 1000 // what is blocked for ever counts
+	}
+	return func(e *group.Engine) { e.Shrink(ahead, references, ranges, perKey, kept) }
 }
 
 func (m *model) logf(format string, args ...any) {
@@ -98,15 +148,26 @@ func (m *model) fatalf(format string, args ...any) {
 	for _, l := range m.history {
 		m.t.Log(l)
 	}
-	if m.e != nil {
-		m.t.Log(m.e.Dump(topic, "g"))
+	for _, l := range m.ledgers {
+		if m.e != nil {
+			m.t.Logf("%s: %+v %s", l.name, l.set, m.e.Dump(topic, l.name))
+		}
 	}
-	m.t.Fatalf("seed %d, %+v: %s", m.seed, m.set, fmt.Sprintf(format, args...))
+	m.t.Fatalf("seed %d: %s", m.seed, fmt.Sprintf(format, args...))
 }
 
-func (m *model) enrol() {
-	m.members = append(m.members, m.join("g", m.set, group.MemberOptions{MaxInFlight: 1 + m.rng.IntN(8), BatchSize: 1 + m.rng.IntN(8)}))
-	m.logf("a member joins")
+func (l *ledger) logf(format string, args ...any) {
+	l.model.logf("%s: %s", l.name, fmt.Sprintf(format, args...))
+}
+
+func (l *ledger) fatalf(format string, args ...any) {
+	l.t.Helper()
+	l.model.fatalf("%s: %s", l.name, fmt.Sprintf(format, args...))
+}
+
+func (l *ledger) enrol() {
+	l.members = append(l.members, l.join(l.name, l.set, group.MemberOptions{MaxInFlight: 1 + l.rng.IntN(8), BatchSize: 1 + l.rng.IntN(8)}))
+	l.logf("a member joins")
 }
 
 func (m *model) run(steps int) {
@@ -117,12 +178,26 @@ func (m *model) run(steps int) {
 	}()
 	type input struct {
 		weight int
-		do     func()
+		do     func(*ledger)
 	}
+	one := func(do func()) func(*ledger) { return func(*ledger) { do() } }
 	inputs := []input{
-		{20, m.publishSome}, {40, m.take}, {25, m.ackOne}, {10, m.nackOne}, {3, m.extend}, {8, m.pass},
-		{2, m.joinOne}, {2, m.leaveOne}, {2, m.dropOne}, {2, m.pause}, {1, m.move}, {1, m.trim},
-		{2, m.crash}, {2, m.restart}, {2, m.strangers}, {3, m.replay},
+		{20, one(m.publishSome)},
+		{60, (*ledger).take},
+		{35, (*ledger).ackOne},
+		{14, (*ledger).nackOne},
+		{4, (*ledger).extend},
+		{8, one(m.pass)},
+		{3, (*ledger).joinOne},
+		{3, (*ledger).leaveOne},
+		{3, (*ledger).dropOne},
+		{3, (*ledger).pause},
+		{2, (*ledger).move},
+		{1, one(m.trim)},
+		{3, one(m.crash)},
+		{2, one(m.restart)},
+		{3, (*ledger).strangers},
+		{4, (*ledger).replay},
 	}
 	total := 0
 	for _, i := range inputs {
@@ -132,63 +207,83 @@ func (m *model) run(steps int) {
 		n := m.rng.IntN(total)
 		for _, i := range inputs {
 			if n -= i.weight; n < 0 {
-				i.do()
+				i.do(pick(m.rng, m.ledgers))
 				break
 			}
 		}
 		synctest.Wait()
 		m.check()
 	}
-	m.drain()
+	for _, l := range m.ledgers {
+		l.drain()
+	}
 }
 
-// deaths finds out which events died at a restart without being delivered
-// again: those that have had all their attempts.
-func (m *model) deaths() map[event.ID]int {
+// deaths counts the dead letters of each event of a group.
+func (l *ledger) deaths() map[event.ID]int {
 	count := make(map[event.ID]int)
-	for e, err := range m.log.Read(context.Background(), store.Query{Topic: group.LetterTopic(topic)}) {
+	for e, err := range l.log.Read(context.Background(), store.Query{Topic: group.LetterTopic(topic)}) {
 		if err != nil {
-			m.fatalf("%v", err)
+			l.fatalf("%v", err)
 		}
-		var l group.LetterAt
-		if err := decode(e.Payload, &l.Letter); err != nil {
-			m.fatalf("%v", err)
+		var d group.Letter
+		if err := decode(e.Payload, &d); err != nil {
+			l.fatalf("%v", err)
 		}
-		count[l.Original.ID]++
-		f := m.byID[l.Original.ID]
-		if f == nil || l.Group != "g" || l.Original.Seq != f.ev.Seq {
-			m.fatalf("a strange dead letter: %+v", l)
+		if d.Group != l.name {
+			continue
+		}
+		count[d.Original.ID]++
+		if f := l.byID[d.Original.ID]; f == nil || d.Original.Seq != f.ev.Seq {
+			l.fatalf("a strange dead letter: %+v", d)
 		}
 	}
 	return count
 }
 
-// check compares what the group says with what the model knows.
 func (m *model) check() {
-	count := m.deaths()
-	for _, f := range m.facts {
-		n := count[f.ev.ID]
-		if n == f.letters+1 && (!f.settled || f.asked) && f.lease == 0 && (f.hi >= m.set.MaxAttempts || m.parked(f.ev.Key)) {
-			m.logf("seq %d has had its attempts, or follows its key", f.ev.Seq)
-			m.bury(f)
-		}
-		if n != f.letters {
-			m.fatalf("seq %d has %d dead letters, want %d", f.ev.Seq, n, f.letters)
+	for _, l := range m.ledgers {
+		l.check()
+	}
+}
+
+// check compares what the group says with what the model knows.
+func (l *ledger) check() {
+	count := l.deaths()
+	// Some die without being delivered again: at a restart, having had all
+	// their attempts, or behind their key.
+	for more := true; more; {
+		more = false
+		for _, f := range l.facts {
+			if count[f.ev.ID] == f.letters+1 && (!f.settled || f.asked) && f.lease == 0 && (f.hi >= l.set.MaxAttempts || f.maybeDead || l.parked(f.ev.Key) || l.wasParked[f.ev.Key]) {
+				l.logf("seq %d has had its attempts, or follows its key", f.ev.Seq)
+				l.bury(f)
+				more = true
+			}
 		}
 	}
-	i := m.info("g")
-	for _, f := range m.facts[:min(int(i.Cursor), len(m.facts))] {
+	l.wasParked = make(map[string]bool)
+	for _, f := range l.facts {
+		if n := count[f.ev.ID]; n != f.letters {
+			l.fatalf("seq %d has %d dead letters, want %d", f.ev.Seq, n, f.letters)
+		}
+		if l.set.Ordering == group.Unordered && l.parked(f.ev.Key) {
+			l.wasParked[f.ev.Key] = true // until its release is durable
+		}
+	}
+	i := l.info(l.name)
+	for _, f := range l.facts[:min(int(i.Cursor), len(l.facts))] {
 		if f.maybe {
 			f.settle()
 		}
-		if !f.settled && !f.gone {
-			m.fatalf("the cursor is %d, and seq %d is not settled", i.Cursor, f.ev.Seq)
+		if !f.settled && !f.gone && !f.refused {
+			l.fatalf("the cursor is %d, and seq %d is not settled", i.Cursor, f.ev.Seq)
 		}
 	}
 	certain := true
 	floor := uint64(0)
-	for _, f := range m.facts {
-		if f.maybe || f.gone {
+	for _, f := range l.facts {
+		if f.maybe || f.gone || f.refused { // when it is read
 			certain = false
 		}
 		if !f.settled {
@@ -197,32 +292,32 @@ func (m *model) check() {
 		floor = f.ev.Seq
 	}
 	if certain && i.Cursor < floor {
-		m.fatalf("the cursor is %d, and everything up to %d is settled", i.Cursor, floor)
+		l.fatalf("the cursor is %d, and everything up to %d is settled", i.Cursor, floor)
 	}
 }
 
 // drain handles everything that is left: nothing may be lost.
-func (m *model) drain() {
-	m.logf("drain")
-	if m.paused {
-		m.pause()
+func (l *ledger) drain() {
+	l.logf("drain")
+	if l.paused {
+		l.pause()
 	}
-	if len(m.members) == 0 {
-		m.enrol()
+	if len(l.members) == 0 {
+		l.enrol()
 	}
 	idle := 0
 	for idle < 5 {
-		for _, f := range m.handedOut() {
-			m.logf("ack seq %d", f.ev.Seq)
-			m.ack("g", f.ev.ID)
+		for _, f := range l.handedOut() {
+			l.logf("ack seq %d", f.ev.Seq)
+			l.ack(l.name, f.ev.ID)
 			f.settle()
 		}
 		synctest.Wait()
-		m.check()
+		l.model.check()
 		n := 0
-		for _, w := range m.members {
+		for _, w := range l.members {
 			for _, d := range w.Take(10) {
-				m.delivered(w, d)
+				l.delivered(w, d)
 				n++
 			}
 		}
@@ -230,24 +325,23 @@ func (m *model) drain() {
 			idle = 0
 			continue
 		}
-		time.Sleep(10 * time.Second)
-		synctest.Wait()
-		m.check()
+		l.sleep(10 * time.Second)
+		l.model.check()
 		idle++
 	}
 	stuck := make(map[string]bool)
-	for _, f := range m.facts {
+	for _, f := range l.facts {
 		key := f.ev.Key
-		if m.set.Ordering == group.ByTopic {
+		if l.set.Ordering == group.ByTopic {
 			key = "x"
 		}
 		// After a crash one that had all its attempts is blocked as well.
-		blocked := f.blocked || m.set.DeadLetter == group.DeadBlock && !f.settled && f.hi >= m.set.MaxAttempts
-		if blocked && m.set.Ordering != group.Unordered && key != "" {
+		blocked := f.blocked || l.set.DeadLetter == group.DeadBlock && !f.settled && f.hi >= l.set.MaxAttempts
+		if blocked && l.set.Ordering != group.Unordered && key != "" {
 			stuck[key] = true
 		}
-		if !f.settled && !f.maybe && !blocked && !f.gone && !stuck[key] {
-			m.fatalf("seq %d is never delivered", f.ev.Seq)
+		if !f.settled && !f.maybe && !blocked && !f.gone && !f.refused && !stuck[key] {
+			l.fatalf("seq %d is never delivered", f.ev.Seq)
 		}
 	}
 }

@@ -38,12 +38,27 @@ func (r *runner) wants() bool {
 	if r.mark != 0 && r.next >= r.mark {
 		return false // the suspects come first
 	}
-	return r.dirty && r.failed == nil && !r.closed && !r.paused && len(r.members) > 0 && r.lacking() > 0
+	return r.failed == nil && !r.closed && !r.paused && len(r.members) > 0 && (r.dirty && r.lacking() > 0 || r.mustLook())
 }
+
+// lookAgain is how often a runner that is full looks whether retention has
+// made room.
+const lookAgain = 10 * time.Second
+
+// full says that the runner holds too much to read on. Reading up to the last
+// settled range, as after a restart, brings no new one. mu must be held.
+func (r *runner) full() bool {
+	n := len(r.cur.Settled)
+	return len(r.held) >= r.e.bounds.references || n >= r.e.bounds.ranges && r.next >= r.cur.Settled[n-1].Last
+}
+
+// mustLook says that a full runner has to look where its topic begins now. mu
+// must be held.
+func (r *runner) mustLook() bool { return r.full() && !time.Now().Before(r.look) }
 
 // lacking is how many more events there is room for. mu must be held.
 func (r *runner) lacking() int {
-	if len(r.held) >= maxReferences || len(r.cur.Settled) >= maxRanges || r.kept > maxKept && r.ready.len() > 0 {
+	if r.full() || r.kept > r.e.bounds.kept && r.ready.len() > 0 {
 		return 0
 	}
 	room := 0
@@ -66,20 +81,20 @@ func (r *runner) runReader(steps int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for ; steps > 0 && r.wants(); steps-- {
-		q := store.Query{Topic: r.topic, After: r.next, Limit: min(max(r.lacking(), 16), readStep)}
-		if r.mark != 0 {
-			q.Until = r.mark
-		}
-		r.dirty = false
 		generation := r.cur.Generation
-		r.mu.Unlock()
-		began := time.Now()
-		events, err := r.collect(q)
-		var b store.Bounds
-		if err == nil {
-			b, err = r.e.log.Bounds(r.e.ctx, r.topic)
+		var q store.Query
+		if r.full() {
+			r.look = time.Now().Add(lookAgain)
+			r.schedule(r.look)
+		} else {
+			q = store.Query{Topic: r.topic, After: r.next, Limit: min(max(r.lacking(), 16), readStep)}
+			if r.mark != 0 {
+				q.Until = r.mark
+			}
+			r.dirty = false
 		}
-		r.e.o.Observer.ReadAhead(r.topic, r.group, time.Since(began))
+		r.mu.Unlock()
+		events, b, err := r.collect(q)
 		r.mu.Lock()
 		if err != nil {
 			r.breakDown(err)
@@ -88,13 +103,33 @@ func (r *runner) runReader(steps int) {
 		if r.cur.Generation != generation {
 			continue // the cursor was moved meanwhile
 		}
-		r.took(q, events, b)
+		if b.First > max(r.first, r.cur.Floor+1) {
+			r.trimmed(b.First)
+		}
+		if q.Limit > 0 {
+			r.took(q, events, b)
+		}
+		r.feed()
 	}
 	r.reading = false
 	r.feed()
 }
 
-func (r *runner) collect(q store.Query) (events []event.Event, err error) {
+// collect gives what a query does, if there is one, and where the topic begins
+// and ends now.
+func (r *runner) collect(q store.Query) (events []event.Event, b store.Bounds, err error) {
+	began := time.Now()
+	if q.Limit > 0 {
+		if events, err = r.list(q); err != nil {
+			return nil, b, err
+		}
+	}
+	b, err = r.e.log.Bounds(r.e.ctx, r.topic)
+	r.e.o.Observer.ReadAhead(r.topic, r.group, time.Since(began))
+	return events, b, err
+}
+
+func (r *runner) list(q store.Query) (events []event.Event, err error) {
 	for ev, err := range r.e.log.Read(r.e.ctx, q) {
 		if err != nil {
 			return nil, err
@@ -106,9 +141,6 @@ func (r *runner) collect(q store.Query) (events []event.Event, err error) {
 
 // took enters what a query gave. mu must be held.
 func (r *runner) took(q store.Query, events []event.Event, b store.Bounds) {
-	if b.First > max(r.first, r.cur.Floor+1) {
-		r.trimmed(b.First)
-	}
 	for i := range events {
 		r.enter(events[i])
 	}
@@ -122,13 +154,12 @@ func (r *runner) took(q store.Query, events []event.Event, b store.Bounds) {
 			r.next = q.Until
 		}
 		r.dirty = true
-		r.trySuspect()
 	case b.First > r.next+1:
 		// The topic was emptied beyond what we have read.
 		r.expire(store.Range{First: r.next + 1, Last: b.First - 1})
 		r.next = b.First - 1
 	}
-	r.feed()
+	r.trySuspect() // that was the last one, perhaps
 }
 
 // trimmed settles what retention removed below first. What is handed out goes
@@ -175,10 +206,10 @@ func (r *runner) refill(key string, q *keyQueue) {
 		return
 	}
 	q.refilling, q.missed = true, false
-	query := store.Query{Topic: r.topic, Key: key, After: q.last, Until: r.next, Limit: maxPerKey}
+	query := store.Query{Topic: r.topic, Key: key, After: q.last, Until: r.next, Limit: r.e.bounds.perKey}
 	generation := r.cur.Generation
 	r.e.work.Go(func() {
-		events, err := r.collect(query)
+		events, err := r.list(query)
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if err != nil {

@@ -12,14 +12,16 @@ import (
 	"promethean/store"
 )
 
-// Bounds of what a runner holds; see docs/delivery.md.
-const (
-	handedAhead   = 1000      // how far the handed mark runs ahead
-	maxReferences = 100_000   // items
-	maxRanges     = 1_000_000 // settled ranges above the floor
-	maxPerKey     = 64        // waiting behind one key
-	maxKept       = 16 << 20  // bytes of events that are not handed out
-)
+// bounds of what a runner holds; see docs/delivery.md.
+type bounds struct {
+	handedAhead uint64 // how far the handed mark runs ahead
+	references  int    // items
+	ranges      int    // settled ranges above the floor
+	perKey      int    // waiting behind one key
+	kept        int    // bytes of events that are not handed out
+}
+
+var defaultBounds = bounds{handedAhead: 1000, references: 100_000, ranges: 1_000_000, perKey: 64, kept: 16 << 20}
 
 // runner decides what happens to the events of one group. All fields are
 // under mu. It has a goroutine only while something is to be read or to be
@@ -46,9 +48,10 @@ type runner struct {
 	next    uint64 // the last seq that was read
 	dirty   bool   // there may be more to read
 	reading bool
-	first   uint64 // what lies below it is gone, as far as we know
-	mark    uint64 // while not 0: suspects lie at or below it, and come first
-	counted uint64 // what lies at or below it counts one delivery at least
+	look    time.Time // when a full runner looks below again
+	first   uint64    // what lies below it is gone, as far as we know
+	mark    uint64    // while not 0: suspects lie at or below it, and come first
+	counted uint64    // what lies at or below it counts one delivery at least
 
 	held    map[event.ID]*item
 	letters map[uint64]*item // replayed originals by the seq of their dead letter
@@ -223,7 +226,7 @@ func (r *runner) admit(it *item) {
 	case q == nil:
 		r.hold(it)
 		r.activate(it)
-	case q.more || q.head != nil && len(q.queue) >= maxPerKey:
+	case q.more || q.head != nil && (len(q.queue) >= r.e.bounds.perKey || len(r.held) >= r.e.bounds.references/2):
 		q.more, q.missed = true, true // it is found again
 	case q.head == nil:
 		q.head, q.last = it, it.seq
@@ -232,7 +235,7 @@ func (r *runner) admit(it *item) {
 	default:
 		q.queue = append(q.queue, it)
 		q.last = it.seq
-		if r.kept > maxKept {
+		if r.kept > r.e.bounds.kept {
 			it.drop()
 		}
 		r.hold(it)
@@ -301,9 +304,7 @@ func (r *runner) hold(it *item) {
 func (r *runner) activate(it *item) {
 	switch {
 	case it.letter == 0 && r.isParked(it.key):
-		it.follows = true
-		it.reason = "its key is parked"
-		r.bury(it)
+		r.follow(it)
 	case int(it.delivered) >= r.set.MaxAttempts:
 		it.suspect = false
 		if it.reason == "" {
@@ -461,8 +462,7 @@ func (r *runner) die(it *item) {
 	if q := r.keys[it.key]; q != nil && r.set.Ordering == ByKey {
 		for _, w := range q.queue {
 			if w.state == waiting && w.letter == 0 {
-				w.follows, w.reason = true, "its key is parked"
-				r.bury(w)
+				r.follow(w)
 			}
 		}
 	}
@@ -478,6 +478,16 @@ func (r *runner) park(key string) {
 		r.parked = make(map[string]int)
 	}
 	r.parked[key] += 0 // it is there, whatever it counts
+}
+
+// follow has an item follow its parked key into the dead letters. mu must be
+// held.
+func (r *runner) follow(it *item) {
+	if r.tried == it {
+		r.tried = nil
+	}
+	it.reason = "its key is parked"
+	r.bury(it)
 }
 
 // bury has an item written to the dead letters. mu must be held.

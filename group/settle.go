@@ -107,8 +107,8 @@ func (r *runner) gather() *record {
 	}
 	rec.dead = slices.Clone(r.dead[:n])
 	r.dead = slices.Delete(r.dead, 0, n)
-	if r.mark == 0 && r.top+handedAhead/2 > r.cur.Handed && !r.closed {
-		rec.handed = r.top + handedAhead
+	if r.mark == 0 && r.top+r.e.bounds.handedAhead/2 > r.cur.Handed && !r.closed {
+		rec.handed = r.top + r.e.bounds.handedAhead
 	}
 	// The settlement of this group.
 	st := &rec.settlement
@@ -321,6 +321,9 @@ func (r *runner) tick() {
 	}
 	if len(r.delays) > 0 {
 		r.schedule(r.delays[0].due)
+	}
+	if r.look.After(now) {
+		r.schedule(r.look)
 	}
 	r.feed()
 }

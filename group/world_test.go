@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"testing/synctest"
 	"time"
-
-	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"promethean/event"
 	"promethean/group"
+	"promethean/internal/crashfs"
 	"promethean/store"
 	"promethean/store/logstore"
 )
@@ -21,13 +21,13 @@ const topic = "orders.placed"
 // world is an engine over a log in memory.
 type world struct {
 	t   testing.TB
-	fs  vfs.FS
+	fs  *crashfs.FS
 	log *logstore.Store
 	e   *group.Engine
 }
 
 func newWorld(t testing.TB) *world {
-	w := &world{t: t, fs: vfs.NewMem()}
+	w := &world{t: t, fs: crashfs.New()}
 	w.open()
 	t.Cleanup(func() { w.close() })
 	return w
@@ -53,6 +53,15 @@ func (w *world) close() {
 		w.t.Error(err)
 	}
 	w.e, w.log = nil, nil
+}
+
+// crash lets the power fail and opens what is left on the disk, which is all
+// that was synced and some of the rest.
+func (w *world) crash(seed uint64) {
+	image := w.fs.Image(seed, crashfs.Config{})
+	w.close()
+	w.fs = image
+	w.open()
 }
 
 // publish appends one event for each key and gives them with their seqs.
@@ -109,6 +118,17 @@ func (m *member) next() group.Delivery {
 			m.w.t.Fatal("nothing is delivered")
 		}
 	}
+}
+
+// try takes an event if one can be had without letting time pass.
+func (m *member) try() (group.Delivery, bool) {
+	for range 2 { // the first may wait for a record
+		synctest.Wait()
+		if d := m.Take(1); len(d) > 0 {
+			return d[0], true
+		}
+	}
+	return group.Delivery{}, false
 }
 
 func (m *member) ack(d group.Delivery) {
