@@ -18,14 +18,12 @@ import (
 
 	"promethean"
 	"promethean/event"
-	"promethean/store"
 )
 
 // Rows of the consumption figures.
 const (
 	rowOneGroup   = "us, 1 group"
 	rowFourGroups = "us, 4 groups"
-	rowStuck      = "us, 1 group, a key that is stuck"
 	rowJetExplict = "jetstream embedded, explicit acks"
 	rowAlone      = "us, publishing alone"
 	rowBeside     = "us, publishing while a group consumes"
@@ -50,7 +48,16 @@ func planConsume(short bool) consumePlan {
 	return consumePlan{events: 500_000, live: 8 * time.Second, latency: 6 * time.Second}
 }
 
-// rounds runs the rows of a figure in interleaved rounds, each in an empty
+// inScratch runs f with an empty directory, which is removed afterwards.
+func (b *bench) inScratch(f func(dir string) error) error {
+	dir, err := os.MkdirTemp(b.work, "round-")
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(dir), discard(dir))
+}
+
+// roundsOf runs the rows of a figure in interleaved rounds, each in an empty
 // directory.
 func (b *bench) roundsOf(ctx context.Context, f figure, run map[string]func(ctx context.Context, dir string) (outcome, error), durability map[string]string) *measured {
 	m := &measured{figure: f}
@@ -63,17 +70,13 @@ func (b *bench) roundsOf(ctx context.Context, f figure, run map[string]func(ctx 
 				continue
 			}
 			b.progress("%s: round %d of %d, %s", f.name, round+1, b.rounds, s.name)
-			dir, err := os.MkdirTemp(b.work, "round-")
-			if err != nil {
-				s.err = err
-				continue
-			}
-			o, err := run[s.name](ctx, dir)
-			if err = errors.Join(err, discard(dir)); err != nil {
-				s.err = err
-				continue
-			}
-			s.rounds = append(s.rounds, o)
+			s.err = b.inScratch(func(dir string) error {
+				o, err := run[s.name](ctx, dir)
+				if err == nil {
+					s.rounds = append(s.rounds, o)
+				}
+				return err
+			})
 		}
 	}
 	return m
@@ -85,23 +88,28 @@ func (b *bench) measureConsume(ctx context.Context) *measured {
 	f := figure{
 		name: figConsume, title: fmt.Sprintf("Consumption of %s events that are in the log, %s keys, explicit acks", count(float64(p.events)), count(consumeKeys)),
 		note:    "Ours is in order by key, and an ack is durable before the event counts. JetStream acks are not synced.",
-		entries: []entry{{name: rowOneGroup}, {name: rowFourGroups}, {name: rowStuck}, {name: rowJetExplict}},
+		entries: []entry{{name: rowOneGroup}, {name: rowFourGroups}, {name: rowJetExplict}},
 	}
 	return b.roundsOf(ctx, f, map[string]func(context.Context, string) (outcome, error){
-		rowOneGroup:   func(ctx context.Context, dir string) (outcome, error) { return consumeUs(ctx, dir, p.events, 1, false) },
-		rowFourGroups: func(ctx context.Context, dir string) (outcome, error) { return consumeUs(ctx, dir, p.events, 4, false) },
-		rowStuck:      func(ctx context.Context, dir string) (outcome, error) { return consumeUs(ctx, dir, p.events, 1, true) },
+		rowOneGroup:   func(ctx context.Context, dir string) (outcome, error) { return consumeUs(ctx, dir, p.events, 1) },
+		rowFourGroups: func(ctx context.Context, dir string) (outcome, error) { return consumeUs(ctx, dir, p.events, 4) },
 		rowJetExplict: func(ctx context.Context, dir string) (outcome, error) { return consumeJet(ctx, dir, p.events) },
-	}, map[string]string{rowOneGroup: "acks synced", rowFourGroups: "acks synced", rowStuck: "acks synced", rowJetExplict: notDurable})
+	}, map[string]string{rowOneGroup: "acks synced", rowFourGroups: "acks synced", rowJetExplict: notDurable})
 }
 
-// fillHub publishes n events to one topic.
-func fillHub(ctx context.Context, h *promethean.Hub, n int) error {
+// fillHub publishes n events to one topic, each as change leaves it, if that is
+// given.
+func fillHub(ctx context.Context, h *promethean.Hub, n int, change func(i int, e *event.Event)) error {
 	gen := newGenerator(load{Keys: consumeKeys}, []string{topicName(0)}, 0)
 	batch := make([]event.Event, 1000)
 	for done := 0; done < n; done += len(batch) {
 		batch = batch[:min(len(batch), n-done)]
 		gen.fill(batch)
+		for i := range batch {
+			if change != nil {
+				change(done+i, &batch[i])
+			}
+		}
 		if _, err := h.Publish(ctx, batch...); err != nil {
 			return err
 		}
@@ -109,90 +117,62 @@ func fillHub(ctx context.Context, h *promethean.Hub, n int) error {
 	return nil
 }
 
-// consumeUs has groups handle n events. With stuck, the handler of the first
-// event's key does not return before all others are done.
-func consumeUs(ctx context.Context, dir string, n, groups int, stuck bool) (out outcome, err error) {
+// waitForLag returns when so many events of the group are not settled.
+func waitForLag(ctx context.Context, h *promethean.Hub, group string, events uint64) error {
+	for {
+		l, err := h.Lag(ctx, topicName(0), group)
+		if err != nil || l.Events == events {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// consumeUs has groups handle n events.
+func consumeUs(ctx context.Context, dir string, n, groups int) (out outcome, err error) {
 	h, err := promethean.Open(dir, promethean.Options{})
 	if err != nil {
 		return out, err
 	}
 	defer func() { err = errors.Join(err, h.Close()) }()
-	if err := fillHub(ctx, h, n); err != nil {
+	if err := fillHub(ctx, h, n, nil); err != nil {
 		return out, err
 	}
-	key, left := "", uint64(0)
-	if stuck {
-		if key, left, err = firstKey(ctx, h); err != nil {
-			return out, err
-		}
-	}
-	release := make(chan struct{})
-	defer close(release) // before the hub is closed
 	runtime.GC()
 	start := time.Now()
 	for g := range groups {
-		_, err := h.Subscribe(ctx, topicName(0), fmt.Sprint("g", g), func(_ context.Context, e event.Event, _ *promethean.Delivery) error {
-			if stuck && e.Key == key {
-				<-release
-			}
-			return nil
-		}, promethean.FromEarliest(), promethean.MaxInFlight(1000))
-		if err != nil {
+		if _, err := h.Subscribe(ctx, topicName(0), fmt.Sprint("g", g), nothing, promethean.FromEarliest(), promethean.MaxInFlight(1000)); err != nil {
 			return out, err
 		}
 	}
 	for g := range groups {
-		for {
-			l, err := h.Lag(ctx, topicName(0), fmt.Sprint("g", g))
-			if err != nil {
-				return out, err
-			}
-			if l.Events == left {
-				break
-			}
-			select {
-			case <-ctx.Done():
-				return out, ctx.Err()
-			case <-time.After(time.Millisecond):
-			}
+		if err := waitForLag(ctx, h, fmt.Sprint("g", g), 0); err != nil {
+			return out, err
 		}
 	}
-	return outcome{events: int64(n*groups) - int64(left), elapsed: time.Since(start)}, nil
-}
-
-// firstKey gives the key of the first event, and how many events have it.
-func firstKey(ctx context.Context, h *promethean.Hub) (key string, n uint64, err error) {
-	for e, err := range h.Read(ctx, store.Query{Topic: topicName(0), Limit: 1}) {
-		if err != nil {
-			return "", 0, err
-		}
-		key = e.Key
-	}
-	for _, err := range h.Read(ctx, store.Query{Topic: topicName(0), Key: key}) {
-		if err != nil {
-			return "", 0, err
-		}
-		n++
-	}
-	return key, n, nil
+	return outcome{events: int64(n * groups), elapsed: time.Since(start)}, nil
 }
 
 // embeddedJet is a JetStream server in this process, reached without a socket.
-func embeddedJet(dir string, always bool) (*server.Server, jetstream.JetStream, func(), error) {
+func embeddedJet(dir string, always bool) (jetstream.JetStream, func(), error) {
 	opts := &server.Options{ServerName: "bench", JetStream: true, StoreDir: dir, DontListen: true, NoSigs: true, NoLog: true, SyncAlways: always}
 	s, err := server.NewServer(opts)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
 	s.Start()
 	if !s.ReadyForConnections(10 * time.Second) {
 		s.Shutdown()
-		return nil, nil, nil, errors.New("the embedded server does not come up")
+		return nil, nil, errors.New("the embedded server does not come up")
 	}
 	nc, err := nats.Connect("", nats.InProcessServer(s))
 	if err != nil {
 		s.Shutdown()
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
 	js, err := jetstream.New(nc)
 	stop := func() {
@@ -202,18 +182,28 @@ func embeddedJet(dir string, always bool) (*server.Server, jetstream.JetStream, 
 	}
 	if err != nil {
 		stop()
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
-	return s, js, stop, nil
+	return js, stop, nil
+}
+
+// jetTopic makes a stream that is kept in files.
+func jetTopic(ctx context.Context, js jetstream.JetStream) (jetstream.Stream, error) {
+	return js.CreateStream(ctx, jetstream.StreamConfig{Name: jetStream, Subjects: []string{jetStream + ".>"}, Storage: jetstream.FileStorage})
+}
+
+// jetGroup makes a consumer with explicit acks.
+func jetGroup(ctx context.Context, s jetstream.Stream) (jetstream.Consumer, error) {
+	return s.CreateConsumer(ctx, jetstream.ConsumerConfig{Durable: "g", AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 1000})
 }
 
 func consumeJet(ctx context.Context, dir string, n int) (out outcome, err error) {
-	_, js, stop, err := embeddedJet(dir, false)
+	js, stop, err := embeddedJet(dir, false)
 	if err != nil {
 		return out, err
 	}
 	defer stop()
-	stream, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: jetStream, Subjects: []string{jetStream + ".>"}, Storage: jetstream.FileStorage})
+	stream, err := jetTopic(ctx, js)
 	if err != nil {
 		return out, err
 	}
@@ -230,7 +220,7 @@ func consumeJet(ctx context.Context, dir string, n int) (out outcome, err error)
 	case <-ctx.Done():
 		return out, ctx.Err()
 	}
-	cons, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{Durable: "g", AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 1000})
+	cons, err := jetGroup(ctx, stream)
 	if err != nil {
 		return out, err
 	}
@@ -441,16 +431,16 @@ func deliverUs(ctx context.Context, dir string, d time.Duration) (out outcome, e
 }
 
 func deliverJet(ctx context.Context, dir string, d time.Duration) (out outcome, err error) {
-	_, js, stop, err := embeddedJet(dir, true)
+	js, stop, err := embeddedJet(dir, true)
 	if err != nil {
 		return out, err
 	}
 	defer stop()
-	stream, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: jetStream, Subjects: []string{jetStream + ".>"}, Storage: jetstream.FileStorage})
+	stream, err := jetTopic(ctx, js)
 	if err != nil {
 		return out, err
 	}
-	cons, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{Durable: "g", AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 1000})
+	cons, err := jetGroup(ctx, stream)
 	if err != nil {
 		return out, err
 	}
@@ -526,7 +516,6 @@ func deliveryGates(r results, ratio func(name string, limit float64, atLeast boo
 	return []gate{
 		ratio("consuming, us ÷ embedded jetstream", 3, true, pairwise(c.row(rowOneGroup).rates(), c.row(rowJetExplict).rates())),
 		ratio("four groups ÷ one", 1.2, true, pairwise(c.row(rowFourGroups).rates(), c.row(rowOneGroup).rates())),
-		ratio("beside a stuck key ÷ without", 0.8, true, pairwise(c.row(rowStuck).rates(), c.row(rowOneGroup).rates())),
 		ratio("publishing while a group consumes ÷ alone", 0.5, true, pairwise(l.row(rowBeside).rates(), l.row(rowAlone).rates())),
 		lag,
 		ratio("publish to handler, p50 ÷ raw fdatasync", 1.5, false, pairwise(d.row(rowUsDeliver).p50s(), d.row(rowFsync).p50s())),

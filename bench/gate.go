@@ -11,6 +11,7 @@ type results struct {
 	variants *measured
 	history  *historyResult
 	allocs   *allocResult
+	crowd    *crowdResult
 }
 
 // gate is a promise with its threshold.
@@ -85,6 +86,7 @@ func gates(r results) []gate {
 	}
 
 	gs = append(gs, deliveryGates(r, ratio)...)
+	gs = append(gs, crowdGates(r, ratio)...)
 
 	scan := gate{name: "cold scan, events/s", threshold: 1e6, atLeast: true, format: count}
 	tail := gate{name: "tail reads, events/s", threshold: 3e6, atLeast: true, format: count}

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -39,6 +40,15 @@ func residentBytes() (int64, error) {
 		return 0, fmt.Errorf("read /proc/self/statm: %w", err)
 	}
 	return resident * int64(os.Getpagesize()), nil
+}
+
+// processorTime is what this process has used of the processors so far.
+func processorTime() (time.Duration, error) {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		return 0, fmt.Errorf("getrusage: %w", err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), nil
 }
 
 // dropCaches makes the next reads of the files under dir come from the disk

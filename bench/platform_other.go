@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"time"
 )
 
 // Elsewhere the program runs, but what only Linux can tell is not measured.
@@ -17,6 +18,8 @@ func syncData(f *os.File) error { return f.Sync() }
 func dieWithParent(*exec.Cmd) {}
 
 func residentBytes() (int64, error) { return 0, errLinuxOnly }
+
+func processorTime() (time.Duration, error) { return 0, errLinuxOnly }
 
 func dropCaches(string) (string, error) { return "", errLinuxOnly }
 

@@ -207,6 +207,8 @@ func latency(sec float64) string {
 func times(v float64) string     { return fmt.Sprintf("%.2f×", v) }
 func decimal(v float64) string   { return fmt.Sprintf("%.2f", v) }
 func seconds(v float64) string   { return fmt.Sprintf("%.2f s", v) }
+func kibibytes(v float64) string { return fmt.Sprintf("%.1f KiB", v/(1<<10)) }
+func percent(v float64) string   { return fmt.Sprintf("%.2f %%", 100*v) }
 func mebibytes(v float64) string { return fmt.Sprintf("%.0f MiB", v/(1<<20)) }
 
 func orDash(ratios []float64) string {

@@ -89,6 +89,10 @@ func (s *series) p99s() []float64 {
 	return s.each(func(o outcome) float64 { return o.p99.Seconds() })
 }
 
+func (s *series) peaks() []float64 {
+	return s.each(func(o outcome) float64 { return float64(o.peak) })
+}
+
 func (s *series) each(f func(outcome) float64) []float64 {
 	if s == nil {
 		return nil

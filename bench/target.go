@@ -90,9 +90,11 @@ const (
 	figConsume  = "consume"
 	figLive     = "live"
 	figDelivery = "delivery"
+	figStuck    = "stuck"
+	figCrowd    = "crowd"
 )
 
-var figureNames = []string{figC1, figC64, figC256, figBatch, figConsume, figLive, figDelivery, figScan, figGrowth, figAllocs}
+var figureNames = []string{figC1, figC64, figC256, figBatch, figConsume, figLive, figDelivery, figStuck, figCrowd, figScan, figGrowth, figAllocs}
 
 // selection is what -only leaves. Names of figures and of targets are told
 // apart by the names themselves; none of a kind means all of that kind.
