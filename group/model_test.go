@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -26,6 +27,9 @@ var (
 // of a topic, crashes and restarts included, and compares with a plain model.
 func TestModel(t *testing.T) {
 	first, last := uint64(1), uint64(*modelRuns)
+	if os.Getenv("PROMETHEAN_CRASH") == "long" {
+		last = 5000
+	}
 	if *modelSeed != 0 {
 		first, last = *modelSeed, *modelSeed
 	}

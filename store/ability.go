@@ -5,6 +5,17 @@ import "context"
 // AtomicTopics is the ability to append one batch over several topics.
 type AtomicTopics interface{ AppendsAcrossTopics() }
 
+// Shared is the ability to be open in several processes at a time. Who works
+// on a group must own it then: see [Leases], which such an engine has.
+type Shared interface{ SharedByProcesses() }
+
+// Bounded is an engine with limits to one batch beyond those of its events.
+type Bounded interface {
+	// MaxBatch is how many events one batch may have, and how many bytes their
+	// keys, headers and payloads together. A larger one is [ErrTooLarge].
+	MaxBatch() (events, bytes int)
+}
+
 // Compacts is the ability to remove single superseded events.
 type Compacts interface {
 	// Compact removes, of every key of the topic, all events but the last

@@ -28,8 +28,8 @@ type Cursors interface {
 	Cursors(ctx context.Context, topic string) iter.Seq2[Cursor, error]
 }
 
-// Settles is the ability to take settlements: in a Batch beside events, in
-// one atomic step, or alone in a Batch without events.
+// Settles is the ability to take events and settlements in one Batch, as one
+// atomic step.
 type Settles interface{ SettlesInAppend() }
 
 // Cursor is the state of one group on one topic.

@@ -31,6 +31,9 @@ var (
 	ErrCorrupt = errors.New("stored data is damaged")
 	// ErrFormat: the data was written by a newer version.
 	ErrFormat = errors.New("unknown format version")
+	// ErrUnavailable: the server is away, or cannot serve now. Trying again
+	// later, with the same ids, is safe.
+	ErrUnavailable = errors.New("store is unavailable")
 	// ErrLocked: another process has the directory open.
 	ErrLocked = errors.New("directory is in use by another process")
 )

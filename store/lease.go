@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
@@ -10,11 +11,13 @@ import (
 type Leases interface {
 	// Acquire takes the lease if it is free, has expired or is owner's
 	// already. Otherwise it fails with ErrHeld. Epoch is larger each time the
-	// owner changes and stays on renewal.
+	// lease was free or has expired, also after a restart, and stays while the
+	// owner holds it. A name has 1 to 512 bytes, an owner 1 to 256, and ttl is
+	// positive; else ErrInvalid. An engine may round ttl up to a whole second.
 	Acquire(ctx context.Context, name, owner string, ttl time.Duration) (Lease, error)
 
-	// Renew prolongs a lease that is still held with the same epoch, or fails
-	// with ErrFenced.
+	// Renew prolongs a lease that is still held with the same epoch: it ends
+	// ttl from now. Otherwise it fails with ErrFenced.
 	Renew(ctx context.Context, l Lease, ttl time.Duration) (Lease, error)
 
 	// Release gives the lease back at once; one that is over is left alone.
@@ -25,5 +28,21 @@ type Leases interface {
 type Lease struct {
 	Name, Owner string
 	Epoch       uint64
-	Expires     time.Time
+	// Expires is by the engine's clock. An owner counts from the moment at
+	// which it asked, by its own.
+	Expires time.Time
+}
+
+// CheckLease says what is wrong with the arguments of Acquire. Engines share
+// it.
+func CheckLease(name, owner string, ttl time.Duration) error {
+	switch {
+	case name == "" || len(name) > 512:
+		return fmt.Errorf("%w: a lease's name has 1 to 512 bytes, not %d", ErrInvalid, len(name))
+	case owner == "" || len(owner) > 256:
+		return fmt.Errorf("%w: a lease's owner has 1 to 256 bytes, not %d", ErrInvalid, len(owner))
+	case ttl <= 0:
+		return fmt.Errorf("%w: a lease of %v", ErrInvalid, ttl)
+	}
+	return nil
 }

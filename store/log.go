@@ -76,7 +76,10 @@ type Batch struct {
 	// Expect lists conditions; if one fails, nothing is stored and the error
 	// is a [*SeqConflictError].
 	Expect []Expect
-	// Settle moves groups together with the events; needs the ability Settles.
+	// Settle moves groups. Every engine takes settlements in a batch without
+	// events: each is a step of its own then, in the order given, and if one
+	// is refused those before it stand. With the ability Settles they go
+	// together, with events beside them too.
 	Settle []Settlement
 	// Async returns as soon as seqs are given, before the batch is durable.
 	// After a crash it may be missing, though never in part.

@@ -103,6 +103,7 @@ var (
 	_ store.Cursors      = (*Store)(nil)
 	_ store.AtomicTopics = (*Store)(nil)
 	_ store.Settles      = (*Store)(nil)
+	_ store.Leases       = (*Store)(nil)
 	_ store.BacksUp      = (*Store)(nil)
 )
 

@@ -197,9 +197,6 @@ func benchLocate(b *testing.B, h Harness) {
 
 func benchSettle(b *testing.B, h Harness) {
 	e := h.Open(b)
-	if _, ok := e.(store.Settles); !ok {
-		b.Skipf("%s: lacks the ability Settles", h.Name)
-	}
 	log := benchFill(b, h, e)
 	if _, err := e.PutCursor(context.Background(), store.Cursor{Topic: topicA, Group: "g"}); err != nil {
 		b.Fatal(err)

@@ -81,6 +81,7 @@ const (
 	needsReopen need = 1 << iota
 	needsSettles
 	needsTopics
+	needsLeases
 )
 
 // Cases lists all conformance cases. [Run] runs them; who wants a single one
@@ -89,7 +90,7 @@ func Cases() []Case {
 	return slices.Concat(
 		orderCases, concurrentCases, atomicCases, idempotenceCases, expectCases,
 		readCases, locateCases, trimCases, topicCases, cursorCases, settleCases,
-		watchCases, asyncCases, cancelCases, lifecycleCases, inputCases,
+		leaseCases, watchCases, asyncCases, cancelCases, lifecycleCases, inputCases,
 	)
 }
 
@@ -132,6 +133,9 @@ func (c Case) Run(t testing.TB, h Harness) {
 	if !x.spans() && c.needs&needsTopics != 0 {
 		t.Skipf("%s: lacks the ability AtomicTopics", h.Name)
 	}
+	if _, ok := x.e.(store.Leases); !ok && c.needs&needsLeases != 0 {
+		t.Skipf("%s: lacks the port Leases", h.Name)
+	}
 	c.run(x)
 }
 
@@ -147,6 +151,12 @@ type trial struct {
 // spans says whether one batch may go over several topics.
 func (t *trial) spans() bool {
 	_, ok := t.e.(store.AtomicTopics)
+	return ok
+}
+
+// settlesBeside says whether settlements may stand beside events.
+func (t *trial) settlesBeside() bool {
+	_, ok := t.e.(store.Settles)
 	return ok
 }
 

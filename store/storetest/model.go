@@ -39,11 +39,9 @@ func Model(t *testing.T, h Harness) {
 			"trim":          m.trim,
 			"set topic":     m.setTopic,
 			"list":          func(*rapid.T) { m.compareLists() },
+			"settle":        m.settle,
 			"put cursor":    m.putCursor,
 			"delete cursor": m.deleteCursor,
-		}
-		if _, ok := m.e.(store.Settles); ok {
-			actions["settle"] = m.settle
 		}
 		if h.Reopen != nil {
 			actions["reopen"] = func(*rapid.T) { m.e = h.Reopen(t, m.e) }
@@ -214,7 +212,7 @@ func (m *model) settle(rt *rapid.T) {
 	s.Handed = rapid.Uint64Range(0, 20).Draw(rt, "handed")
 	b := store.Batch{Settle: []store.Settlement{s}}
 	_, spans := m.e.(store.AtomicTopics)
-	if rapid.Bool().Draw(rt, "with an event") {
+	if _, beside := m.e.(store.Settles); beside && rapid.Bool().Draw(rt, "with an event") {
 		topic := s.Topic
 		if spans {
 			topic = modelTopics.Draw(rt, "event's topic")
