@@ -35,9 +35,13 @@ func New(topic string, payload json.RawMessage) Event {
 // Time returns TS as a time.
 func (e *Event) Time() time.Time { return time.UnixMilli(e.TS) }
 
-// Clone returns a copy that shares no memory with e. An event that was decoded
-// from a large block of a log keeps the whole block alive; its clone does not.
-func (e *Event) Clone() Event {
+// Size is about what the event takes in a store or on a wire, in bytes.
+func (e *Event) Size() int {
+	return 64 + e.bytes() + 8*len(e.Headers) + 4*len(e.CausedBy) + 4*len(e.Tags)
+}
+
+// bytes is the length of all strings together.
+func (e *Event) bytes() int {
 	n := len(e.Topic) + len(e.Key) + len(e.SID) + len(e.Payload)
 	for _, h := range e.Headers {
 		n += len(h.Name) + len(h.Value)
@@ -48,9 +52,15 @@ func (e *Event) Clone() Event {
 	for _, s := range e.Tags {
 		n += len(s)
 	}
+	return n
+}
+
+// Clone returns a copy that shares no memory with e. An event that was decoded
+// from a large block of a log keeps the whole block alive; its clone does not.
+func (e *Event) Clone() Event {
 	// One buffer of the exact size holds all bytes, so append never moves it
 	// and every string can point into it.
-	buf := make([]byte, 0, n)
+	buf := make([]byte, 0, e.bytes())
 	str := func(s string) string {
 		at := len(buf)
 		buf = append(buf, s...)
@@ -71,8 +81,9 @@ func (e *Event) Clone() Event {
 	}
 	c.CausedBy, c.Tags = list(e.CausedBy), list(e.Tags)
 	if e.Payload != nil {
+		at := len(buf)
 		buf = append(buf, e.Payload...)
-		c.Payload = json.RawMessage(buf[n-len(e.Payload) : n : n])
+		c.Payload = json.RawMessage(buf[at:len(buf):len(buf)])
 	}
 	return c
 }

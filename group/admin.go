@@ -37,7 +37,7 @@ func (e *Engine) Info(ctx context.Context, topic, group string) (Info, error) {
 	}
 	if r != nil {
 		r.mu.Lock()
-		if r.cur.Version != 0 {
+		if r.own.owned {
 			defer r.mu.Unlock()
 			i := info(&r.cur, b)
 			i.Settings, i.Paused, i.Members = r.set, r.paused, len(r.members)
@@ -62,6 +62,11 @@ func (e *Engine) Info(ctx context.Context, topic, group string) (Info, error) {
 		return Info{}, err
 	}
 	i := info(&c, b)
+	if r != nil {
+		r.mu.Lock()
+		i.Paused, i.Members = r.paused, len(r.members)
+		r.mu.Unlock()
+	}
 	i.Settings, err = decodeSettings(c.Meta)
 	return i, err
 }
@@ -91,13 +96,27 @@ func (e *Engine) Move(ctx context.Context, topic, group string, to Start) error 
 	if err != nil {
 		return fmt.Errorf("topic %s, group %s: %w", topic, group, err)
 	}
-	err = r.do(func() error {
+	err = r.move(ctx, floor)
+	if err != nil {
+		return fmt.Errorf("move the cursor of topic %s, group %s: %w", topic, group, err)
+	}
+	return nil
+}
+
+func (r *runner) move(ctx context.Context, floor uint64) error {
+	r.mu.Lock()
+	owner := r.isOwner()
+	r.mu.Unlock()
+	if !owner && r.e.leases != nil {
+		return r.moveForeign(ctx, floor)
+	}
+	return r.do(func() error {
 		c := store.Cursor{
-			Topic: topic, Group: group, Version: r.cur.Version, Epoch: r.cur.Epoch, Generation: r.cur.Generation + 1,
+			Topic: r.topic, Group: r.group, Version: r.cur.Version, Epoch: r.cur.Epoch, Generation: r.cur.Generation + 1,
 			Floor: floor, Handed: floor, Meta: r.cur.Meta,
 		}
 		r.mu.Unlock()
-		v, err := e.log.PutCursor(e.ctx, c)
+		v, err := r.e.log.PutCursor(r.e.ctx, c)
 		r.mu.Lock()
 		if err != nil {
 			return err
@@ -106,10 +125,6 @@ func (e *Engine) Move(ctx context.Context, topic, group string, to Start) error 
 		r.reset(c)
 		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("move the cursor of topic %s, group %s: %w", topic, group, err)
-	}
-	return nil
 }
 
 // do has op run between two records, with mu held.
@@ -121,8 +136,8 @@ func (r *runner) do(op func() error) error {
 		return err
 	}
 	r.ops = append(r.ops, func() {
-		if r.failed != nil {
-			done <- r.failed
+		if err := r.usable(); err != nil {
+			done <- err
 			return
 		}
 		done <- op()
@@ -134,14 +149,30 @@ func (r *runner) do(op func() error) error {
 
 // reset begins again at c. mu must be held.
 func (r *runner) reset(c store.Cursor) {
+	letters := r.letters
+	r.clear(ErrFenced) // what they acked is forgotten
+	r.cur = c
+	r.begin()
+	for seq, it := range letters {
+		r.inject(seq, it.ev, 0)
+	}
+	r.feed()
+}
+
+// clear forgets all that is held; whoever waits for a record gets err. mu must
+// be held.
+func (r *runner) clear(err error) {
+	r.life++
 	for _, it := range r.held {
 		if it.state == leased {
 			r.endLease(it)
 		}
 		r.release(it)
-		it.state = settling // whoever still has it finds it over
+		it.state, it.over = settling, true // whoever still has it finds it over
+		if it.then != nil {
+			it.then(err)
+		}
 	}
-	letters := r.letters
 	clear(r.held)
 	clear(r.keys)
 	r.letters = make(map[uint64]*item)
@@ -149,15 +180,9 @@ func (r *runner) reset(c store.Cursor) {
 	r.kept, r.tried, r.mark, r.counted, r.first = 0, nil, 0, 0, 0
 	r.acks, r.dead, r.records, r.skipped = nil, nil, nil, nil
 	for _, w := range r.waiters {
-		w <- ErrFenced // what they acked is forgotten
+		w <- err
 	}
 	r.waiters = nil
-	r.cur = c
-	r.begin()
-	for seq, it := range letters {
-		r.inject(seq, it.ev, 0)
-	}
-	r.feed()
 }
 
 // Pause stops handing out; Resume goes on.
@@ -184,7 +209,7 @@ func (e *Engine) setPaused(ctx context.Context, topic, group string, paused bool
 
 // Delete removes a group. It must have no members.
 func (e *Engine) Delete(ctx context.Context, topic, group string) error {
-	r, err := e.open(ctx, topic, group, nil, Start{})
+	r, err := e.acting(ctx, topic, group)
 	if err != nil {
 		return err
 	}
@@ -213,7 +238,7 @@ func (e *Engine) Delete(ctx context.Context, topic, group string) error {
 func (w *watcher) remove(r *runner) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	kept := make([]*runner, 0, len(w.runners)) // runWatcher may hold the old one
+	kept := make([]*runner, 0, len(w.runners)) // a round may hold the old one
 	for _, x := range w.runners {
 		if x != r {
 			kept = append(kept, x)
@@ -226,7 +251,10 @@ func (w *watcher) remove(r *runner) {
 // the rest.
 func (r *runner) close() error {
 	r.mu.Lock()
-	if r.closed || r.cur.Version == 0 {
+	if r.own.due != nil {
+		r.own.due.Stop()
+	}
+	if r.closed || !r.own.owned {
 		r.closed = true
 		r.mu.Unlock()
 		return nil
@@ -254,10 +282,22 @@ func (r *runner) close() error {
 		r.mu.Lock()
 	}
 	defer r.mu.Unlock()
-	if r.failed != nil {
+	switch {
+	case r.failed != nil:
 		return r.failed
+	case !r.own.owned: // lost meanwhile
+		return nil
 	}
-	return r.leaveClean()
+	if err := r.leaveClean(); err != nil {
+		if r.e.leases != nil && errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrFenced) {
+			return nil // somebody else has it: there is nothing to record
+		}
+		return err
+	}
+	if r.e.leases == nil {
+		return nil
+	}
+	return r.e.leases.Release(r.e.ctx, r.own.lease)
 }
 
 // leaveClean records how often what is not settled was delivered, and that

@@ -40,7 +40,7 @@ var space = event.NameID(event.ID{}, "promethean dead letter")
 const maxErr = 8 << 10
 
 // letter makes the dead letter of an item. There is none of a dead letter.
-func (r *runner) letter(it *item, original *event.Event) (event.Event, bool) {
+func (r *runner) letter(it *item, original *event.Event, generation uint64) (event.Event, bool) {
 	if strings.HasPrefix(r.topic, LetterPrefix) {
 		r.e.o.Logger.Warn("a dead letter failed and stays where it is", "topic", r.topic, "group", r.group, "id", it.id, "err", it.reason)
 		return event.Event{}, false
@@ -58,7 +58,7 @@ func (r *runner) letter(it *item, original *event.Event) (event.Event, bool) {
 		l.Original = event.Event{ID: it.id, Seq: it.seq, Topic: r.topic, Payload: json.RawMessage("null")}
 		b, _ = l.encode()
 	}
-	id := event.NameID(space, fmt.Sprintf("%s\n%s\n%s\n%d\n%d", r.topic, r.group, it.id, r.cur.Generation, it.letter))
+	id := event.NameID(space, fmt.Sprintf("%s\n%s\n%s\n%d\n%d", r.topic, r.group, it.id, generation, it.letter))
 	return event.Event{ID: id, TS: now, Topic: LetterTopic(r.topic), Key: it.key, Payload: b}, true
 }
 
@@ -170,26 +170,37 @@ func (e *Engine) letterCursor(ctx context.Context, topic, group string) (store.C
 
 func settled(c *store.Cursor, seq uint64) bool { return seq <= c.Floor || c.Settled.Contains(seq) }
 
-// loadLetters finds out which keys are parked, and which dead letters are to
-// be handed out again. mu must be held; nobody else knows the runner yet.
-func (r *runner) loadLetters(ctx context.Context) error {
+// foundLetter is a dead letter that matters to its group: its key is parked,
+// or it is to be handed out again.
+type foundLetter struct {
+	seq      uint64
+	key      string
+	parks    bool
+	asked    bool
+	attempts uint32
+	original event.Event
+}
+
+// findLetters finds out which keys are parked, and which dead letters are to
+// be handed out again.
+func (r *runner) findLetters(ctx context.Context) (found []foundLetter, err error) {
 	if strings.HasPrefix(r.topic, LetterPrefix) {
-		return nil
+		return nil, nil
 	}
 	requested, err := r.e.letterCursor(ctx, r.topic, requestedName(r.group))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if r.set.DeadLetter != DeadKey && requested.Version == 0 {
-		return nil
+		return nil, nil
 	}
 	replayed, err := r.e.letterCursor(ctx, r.topic, replayedName(r.group))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for ev, err := range r.e.log.Read(ctx, store.Query{Topic: LetterTopic(r.topic), After: replayed.Floor}) {
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if settled(&replayed, ev.Seq) {
 			continue
@@ -198,19 +209,37 @@ func (r *runner) loadLetters(ctx context.Context) error {
 		if err := json.Unmarshal(ev.Payload, &l); err != nil || l.Group != r.group {
 			continue
 		}
-		if l.Parked && r.set.DeadLetter == DeadKey {
-			r.park(ev.Key)
-			r.parked[ev.Key]++
+		f := foundLetter{
+			seq: ev.Seq, key: ev.Key, parks: l.Parked && r.set.DeadLetter == DeadKey,
+			asked: settled(&requested, ev.Seq), attempts: replayed.Attempts[ev.Seq],
 		}
-		if settled(&requested, ev.Seq) {
-			if r.mark == 0 && replayed.Attempts[ev.Seq] > 0 {
-				// It may have been in somebody's hands: one at a time.
-				r.mark = max(r.cur.Floor, 1)
-			}
-			r.inject(ev.Seq, l.Original, replayed.Attempts[ev.Seq])
+		if f.asked {
+			f.original = l.Original
+		}
+		if f.asked || f.parks {
+			found = append(found, f)
 		}
 	}
-	return nil
+	return found, nil
+}
+
+// addLetters parks keys and hands out again what was found. mu must be held.
+func (r *runner) addLetters(found []foundLetter) {
+	r.parked = nil
+	for _, f := range found {
+		if f.parks {
+			r.park(f.key)
+			r.parked[f.key]++
+		}
+		if !f.asked {
+			continue
+		}
+		if r.mark == 0 && f.attempts > 0 {
+			// It may have been in somebody's hands: one at a time.
+			r.mark = max(r.cur.Floor, 1)
+		}
+		r.inject(f.seq, f.original, f.attempts)
+	}
 }
 
 // inject hands an original out again, ahead of later events of its key. It was
@@ -335,7 +364,7 @@ func (e *Engine) Redeliver(ctx context.Context, topic, group string, letters []L
 			return err
 		}
 	}
-	r, err := e.open(ctx, topic, group, nil, Start{})
+	r, err := e.acting(ctx, topic, group)
 	if err != nil {
 		return err
 	}
@@ -390,6 +419,5 @@ func (e *Engine) replace(ctx context.Context, topic, group string, letters []Let
 		done.Add(store.Range{First: l.Seq, Last: l.Seq})
 	}
 	b.Settle = []store.Settlement{{Topic: LetterTopic(topic), Group: replayedName(group), Done: done}}
-	_, err := e.log.Append(ctx, b)
-	return err
+	return e.append(ctx, &b)
 }

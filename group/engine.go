@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"sync"
 	"time"
 
@@ -25,6 +26,13 @@ type Options struct {
 	Logger *slog.Logger
 	// Observer is told what happens, for metrics. May be nil.
 	Observer Observer
+	// Owner names this process on an engine that several share. The default
+	// is made of the host's name and a random id.
+	Owner string
+	// OwnFor is how long this process owns a group on such an engine without
+	// renewing, and so about how long the group stands still if it dies. The
+	// default is DefaultOwnFor.
+	OwnFor time.Duration
 }
 
 // Observer is told what happens to events. Its methods are called often and
@@ -55,9 +63,11 @@ type name struct{ topic, group string }
 
 // Engine runs the groups of one process.
 type Engine struct {
-	log    Log
-	o      Options
-	bounds bounds
+	log     Log
+	o       Options
+	bounds  bounds
+	leases  store.Leases // nil if no other process has the log open
+	settles bool         // the log takes events and settlements together
 
 	mu      sync.Mutex
 	runners map[name]*runner
@@ -76,7 +86,18 @@ func New(log Log, o Options) *Engine {
 	if o.Observer == nil {
 		o.Observer = NoObserver{}
 	}
+	if o.OwnFor == 0 {
+		o.OwnFor = DefaultOwnFor
+	}
+	if o.Owner == "" {
+		host, _ := os.Hostname() // a name for people; the id is what counts
+		o.Owner = host + " " + event.NewID().String()
+	}
 	e := &Engine{log: log, o: o, bounds: defaultBounds, runners: make(map[name]*runner), topics: make(map[string]*watcher), work: pool.New()}
+	if _, shared := log.(store.Shared); shared {
+		e.leases, _ = log.(store.Leases)
+	}
+	_, e.settles = log.(store.Settles)
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	return e
 }

@@ -38,6 +38,7 @@ type item struct {
 	delivered, recorded uint32
 	handed              bool // it was delivered at least once, counted or not
 	lost                bool // its event is gone
+	over                bool // it was forgotten with all others
 	suspect             bool
 	letter              uint64 // the dead letter that it is replayed from
 
@@ -56,6 +57,15 @@ func newItem(ev event.Event) *item {
 	it.keep(ev)
 	return it
 }
+
+// heldName is what an item is held by: an event may be there twice, as itself
+// and as the original of a dead letter that is replayed.
+type heldName struct {
+	id     event.ID
+	letter uint64
+}
+
+func (it *item) name() heldName { return heldName{it.id, it.letter} }
 
 // keep keeps the event itself; drop forgets it.
 func (it *item) keep(ev event.Event) {

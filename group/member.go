@@ -78,8 +78,11 @@ func (e *Engine) Join(ctx context.Context, topic, group string, set Settings, st
 		return nil, r.failed
 	}
 	r.members = append(r.members, m)
-	r.read()
-	r.feed()
+	if r.own.owned {
+		r.feed()
+	} else {
+		r.seek(0)
+	}
 	return m, nil
 }
 
@@ -260,6 +263,9 @@ func (r *runner) hand(m *Member) (*item, bool) {
 			r.settle() // raises the mark
 			return nil, false
 		}
+		if !r.isOwner() {
+			return nil, false
+		}
 		r.ready.pop()
 		// No mark stands for the first delivery of a replayed one.
 		if (it.delivered > 0 || it.letter != 0) && it.recorded <= it.delivered {
@@ -336,6 +342,9 @@ func (m *Member) end(failed bool) {
 		}
 	}
 	r.feed()
+	if len(r.members) == 0 {
+		r.seek(0) // others may have members
+	}
 }
 
 // Alive gives the deadline of a delivery, which may have been extended, and

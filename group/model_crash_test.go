@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"testing/synctest"
 	"time"
 
 	"promethean/event"
@@ -25,9 +26,9 @@ func (m *model) crash() {
 		for _, l := range m.ledgers {
 			l.settleSome()
 			if m.rng.IntN(3) == 0 {
-				list := l.letters(l.name)
-				asked[l] = list[:m.rng.IntN(len(list)+1)]
-				calls.Go(func() { _ = l.e.Redeliver(context.Background(), topic, l.name, asked[l]) })
+				list := l.askable()
+				asked[l] = list
+				calls.Go(func() { _ = l.e.Redeliver(context.Background(), topic, l.name, list) })
 			}
 		}
 		for _, k := range m.someKeys() {
@@ -63,9 +64,10 @@ func (m *model) crash() {
 		l.lettersAfter(asked[l])
 		// One that was delivered is suspect for certain.
 		l.fresh = slices.ContainsFunc(l.facts, func(f *fact) bool {
-			return f.touched && f.lo > 0 && f.hi < l.set.MaxAttempts && !f.settled && !f.maybe && !f.maybeDead && !f.gone && !f.blocked && !l.parked(f.ev.Key)
+			return f.touched && f.lo > 0 && f.hi < l.set.MaxAttempts && !f.settled && !f.maybe && !f.maybeDead && !f.torn && !f.gone && !f.blocked && !l.parked(f.ev.Key)
 		})
 	}
+	m.crashed = true
 	m.begin()
 }
 
@@ -174,4 +176,8 @@ func (m *model) begin() {
 		l.paused, l.members = false, nil
 		l.enrol()
 	}
+	if m.kind == shared { // until whoever died owns nothing any more
+		time.Sleep(2 * group.DefaultOwnFor)
+	}
+	synctest.Wait()
 }

@@ -127,8 +127,7 @@ func (l *ledger) parked(key string) bool {
 
 // replay asks for dead letters.
 func (l *ledger) replay() {
-	list := l.letters(l.name)
-	list = list[:l.rng.IntN(len(list)+1)]
+	list := l.askable()
 	if len(list) == 0 {
 		return
 	}
@@ -140,6 +139,13 @@ func (l *ledger) replay() {
 		l.ask(f, letter.Seq)
 		l.logf("replay seq %d", f.ev.Seq)
 	}
+}
+
+// askable gives some of the dead letters that can be replayed. An event that is
+// to be delivered itself is left out: the model could not tell the two apart.
+func (l *ledger) askable() []group.LetterAt {
+	list := slices.DeleteFunc(l.letters(l.name), func(a group.LetterAt) bool { return l.byID[a.Original.ID].torn })
+	return list[:l.rng.IntN(len(list)+1)]
 }
 
 // ask takes down that a dead letter's original is to be handed out again.
@@ -155,7 +161,7 @@ func (f *fact) settle() {
 		f.asked = false
 		f.open--
 	}
-	f.settled, f.lease, f.blocked, f.maybe, f.maybeDead = true, 0, false, false, false
+	f.settled, f.lease, f.blocked, f.maybe, f.maybeDead, f.torn = true, 0, false, false, false, false
 }
 
 func (l *ledger) ackOne() {
@@ -191,6 +197,10 @@ func (l *ledger) failed(f *fact, notBy time.Time, dead bool) {
 }
 
 func (l *ledger) bury(f *fact) {
+	if f.torn {
+		f.settle()
+		return
+	}
 	f.settle()
 	f.letters++
 	f.open++
@@ -275,6 +285,18 @@ func (l *ledger) part() *member {
 	return w
 }
 
+// deserted is called when a member is gone. A group that others might have
+// members of is given up when it has none here, and cleanly.
+func (l *ledger) deserted() {
+	if l.kind != shared || len(l.members) > 0 {
+		return
+	}
+	l.fresh = false
+	for _, f := range l.facts {
+		f.touched, f.notBy = false, time.Time{}
+	}
+}
+
 func (l *ledger) leaveOne() {
 	if w := l.part(); w != nil {
 		l.logf("a member leaves")
@@ -286,6 +308,7 @@ func (l *ledger) leaveOne() {
 				f.hi--
 			}
 		}
+		l.deserted()
 	}
 }
 
@@ -298,6 +321,7 @@ func (l *ledger) dropOne() {
 				l.failed(f, time.Time{}, false)
 			}
 		}
+		l.deserted()
 	}
 }
 

@@ -25,8 +25,14 @@ var (
 
 // TestModel puts random inputs of the table in docs/delivery.md to two groups
 // of a topic, crashes and restarts included, and compares with a plain model.
-func TestModel(t *testing.T) {
-	first, last := uint64(1), uint64(*modelRuns)
+func TestModel(t *testing.T) { histories(t, whole, *modelRuns) }
+
+// The same over a log that lacks abilities, and over one that is shared.
+func TestModelWeak(t *testing.T)   { histories(t, weak, *modelRuns/2) }
+func TestModelShared(t *testing.T) { histories(t, shared, *modelRuns/2) }
+
+func histories(t *testing.T, k kind, runs int) {
+	first, last := uint64(1), uint64(runs)
 	if os.Getenv("PROMETHEAN_CRASH") == "long" {
 		last = 5000
 	}
@@ -35,7 +41,7 @@ func TestModel(t *testing.T) {
 	}
 	for seed := first; seed <= last; seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { newModel(t, seed).run(*modelSteps) })
+			synctest.Test(t, func(t *testing.T) { newModel(t, k, seed).run(*modelSteps) })
 		})
 	}
 }
@@ -50,6 +56,10 @@ type fact struct {
 	// An ack, or the move to the dead letters, was under way when the power
 	// failed: it may have happened.
 	maybe, maybeDead bool
+	// It has a dead letter and is not settled: the power failed between the
+	// two, over a log that cannot do both at once. If it dies again, that is
+	// the same dead letter.
+	torn bool
 	// lo and hi bound how many deliveries the group counts. They differ only
 	// after a crash, for an event that was not in anybody's hands.
 	lo, hi  int
@@ -74,6 +84,7 @@ type model struct {
 	ledgers []*ledger
 	events  []event.Event // by seq - 1
 	trimmed uint64
+	crashed bool // and nothing was put to the groups since
 	history []string
 }
 
@@ -93,18 +104,15 @@ type ledger struct {
 	wasParked map[string]bool
 }
 
-func newModel(t *testing.T, seed uint64) *model {
+func newModel(t *testing.T, k kind, seed uint64) *model {
 	rng := rand.New(rand.NewPCG(seed, 7))
-	m := &model{world: &world{t: t, fs: crashfs.New()}, rng: rng, seed: seed}
+	m := &model{world: &world{t: t, kind: k, fs: crashfs.New()}, rng: rng, seed: seed}
 	for _, name := range []string{"g", "h"} {
 		m.ledgers = append(m.ledgers, newLedger(m, name))
 	}
 	m.shrink = m.bounds()
 	m.open()
-	m.shrink(m.e)
-	for _, l := range m.ledgers {
-		l.enrol()
-	}
+	m.begin()
 	return m
 }
 
@@ -217,6 +225,7 @@ func (m *model) run(steps int) {
 		}
 		synctest.Wait()
 		m.check()
+		m.crashed = false
 	}
 	for _, l := range m.ledgers {
 		l.drain()
@@ -262,6 +271,10 @@ func (l *ledger) check() {
 			if count[f.ev.ID] == f.letters+1 && (!f.settled || f.asked) && f.lease == 0 && (f.hi >= l.set.MaxAttempts || f.maybeDead || l.parked(f.ev.Key) || l.wasParked[f.ev.Key]) {
 				l.logf("seq %d has had its attempts, or follows its key", f.ev.Seq)
 				l.bury(f)
+				if l.crashed && l.kind != whole && !l.isSettled(f.ev.Seq) {
+					l.logf("seq %d is not settled all the same", f.ev.Seq)
+					f.settled, f.torn = false, true
+				}
 				more = true
 			}
 		}
@@ -277,7 +290,7 @@ func (l *ledger) check() {
 	}
 	i := l.info(l.name)
 	for _, f := range l.facts[:min(int(i.Cursor), len(l.facts))] {
-		if f.maybe {
+		if f.maybe || f.torn {
 			f.settle()
 		}
 		if !f.settled && !f.gone && !f.refused {
@@ -287,7 +300,7 @@ func (l *ledger) check() {
 	certain := true
 	floor := uint64(0)
 	for _, f := range l.facts {
-		if f.maybe || f.gone || f.refused { // when it is read
+		if f.maybe || f.gone || f.refused || f.torn { // when it is read
 			certain = false
 		}
 		if !f.settled {
@@ -298,6 +311,15 @@ func (l *ledger) check() {
 	if certain && i.Cursor < floor {
 		l.fatalf("the cursor is %d, and everything up to %d is settled", i.Cursor, floor)
 	}
+}
+
+// isSettled says whether the log has an event as settled.
+func (l *ledger) isSettled(seq uint64) bool {
+	c, err := l.log.Cursor(context.Background(), topic, l.name)
+	if err != nil {
+		l.fatalf("%v", err)
+	}
+	return seq <= c.Floor || c.Settled.Contains(seq)
 }
 
 // drain handles everything that is left: nothing may be lost.
@@ -344,7 +366,7 @@ func (l *ledger) drain() {
 		if blocked && l.set.Ordering != group.Unordered && key != "" {
 			stuck[key] = true
 		}
-		if !f.settled && !f.maybe && !blocked && !f.gone && !f.refused && !stuck[key] {
+		if !f.settled && !f.maybe && !f.torn && !blocked && !f.gone && !f.refused && !stuck[key] {
 			l.fatalf("seq %d is never delivered", f.ev.Seq)
 		}
 	}

@@ -38,7 +38,7 @@ func (r *runner) wants() bool {
 	if r.mark != 0 && r.next >= r.mark {
 		return false // the suspects come first
 	}
-	return r.failed == nil && !r.closed && !r.paused && len(r.members) > 0 && (r.dirty && r.lacking() > 0 || r.mustLook())
+	return r.failed == nil && r.own.owned && !r.closed && !r.paused && len(r.members) > 0 && (r.dirty && r.lacking() > 0 || r.mustLook())
 }
 
 // lookAgain is how often a runner that is full looks whether retention has
@@ -81,7 +81,7 @@ func (r *runner) runReader(steps int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for ; steps > 0 && r.wants(); steps-- {
-		generation := r.cur.Generation
+		life := r.life
 		var q store.Query
 		if r.full() {
 			r.look = time.Now().Add(lookAgain)
@@ -100,8 +100,8 @@ func (r *runner) runReader(steps int) {
 			r.breakDown(err)
 			break
 		}
-		if r.cur.Generation != generation {
-			continue // the cursor was moved meanwhile
+		if r.life != life {
+			continue // all was forgotten meanwhile
 		}
 		if b.First > max(r.first, r.cur.Floor+1) {
 			r.trimmed(b.First)
@@ -207,7 +207,7 @@ func (r *runner) refill(key string, q *keyQueue) {
 	}
 	q.refilling, q.missed = true, false
 	query := store.Query{Topic: r.topic, Key: key, After: q.last, Until: r.next, Limit: r.e.bounds.perKey}
-	generation := r.cur.Generation
+	life := r.life
 	r.e.work.Go(func() {
 		events, err := r.list(query)
 		r.mu.Lock()
@@ -216,7 +216,7 @@ func (r *runner) refill(key string, q *keyQueue) {
 			r.breakDown(err)
 			return
 		}
-		if r.cur.Generation != generation {
+		if r.life != life {
 			return
 		}
 		q.refilling = false
@@ -226,7 +226,7 @@ func (r *runner) refill(key string, q *keyQueue) {
 		q.more = q.missed
 		for i := range events {
 			ev := events[i]
-			if ev.Seq <= r.cur.Floor || r.cur.Settled.Contains(ev.Seq) || r.held[ev.ID] != nil {
+			if ev.Seq <= r.cur.Floor || r.cur.Settled.Contains(ev.Seq) || r.held[heldName{id: ev.ID}] != nil {
 				continue
 			}
 			if r.filter != nil && !r.filter(&ev) {
@@ -255,6 +255,10 @@ func (r *runner) fetch(seq uint64) (event.Event, bool, error) {
 // breakDown stops the group: its log has failed. mu must be held.
 func (r *runner) breakDown(err error) {
 	if r.failed != nil {
+		return
+	}
+	if r.e.leases != nil {
+		r.giveUp(err) // the server is away, or somebody else has the group
 		return
 	}
 	r.failed = err

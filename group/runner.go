@@ -35,6 +35,8 @@ type runner struct {
 	abandoned bool // it failed to load, and another takes its place
 
 	mu      sync.Mutex
+	own     ownership
+	life    uint64 // changes whenever all that is held is forgotten
 	set     Settings
 	filter  func(*event.Event) bool // nil takes everything
 	cur     store.Cursor            // as the log has it
@@ -53,7 +55,7 @@ type runner struct {
 	mark    uint64    // while not 0: suspects lie at or below it, and come first
 	counted uint64    // what lies at or below it counts one delivery at least
 
-	held    map[event.ID]*item
+	held    map[heldName]*item
 	letters map[uint64]*item // replayed originals by the seq of their dead letter
 	keys    map[string]*keyQueue
 	parked  map[string]int // dead letters of parked keys that are not replayed
@@ -86,12 +88,13 @@ type runner struct {
 func newRunner(e *Engine, n name) *runner {
 	r := &runner{
 		e: e, name: n,
-		held:    make(map[event.ID]*item),
+		held:    make(map[heldName]*item),
 		letters: make(map[uint64]*item),
 		keys:    make(map[string]*keyQueue),
 	}
 	r.reader = func() { r.runReader(math.MaxInt) }
 	r.recorder = r.runSettler
+	r.own.step = r.runStep
 	return r
 }
 
@@ -123,16 +126,20 @@ func (r *runner) isAbandoned() bool {
 	return r.abandoned
 }
 
+// takeOver reads the group's state, or makes it. On an engine that nobody
+// shares the group is ours then.
 func (r *runner) takeOver(ctx context.Context, set *Settings, start Start) error {
 	c, err := r.e.log.Cursor(ctx, r.topic, r.group)
 	if errors.Is(err, store.ErrNotFound) {
 		if set == nil {
 			return ErrNotFound
 		}
-		if c, err = r.make(ctx, *set, start); err != nil {
-			return err
+		c, err = r.make(ctx, *set, start)
+		if errors.Is(err, store.ErrConflict) && r.e.leases != nil {
+			c, err = r.e.log.Cursor(ctx, r.topic, r.group) // somebody else was quicker
 		}
-	} else if err != nil {
+	}
+	if err != nil {
 		return err
 	}
 	have, err := decodeSettings(c.Meta)
@@ -148,27 +155,21 @@ func (r *runner) takeOver(ctx context.Context, set *Settings, start Start) error
 	if err != nil {
 		return err
 	}
-	b, err := r.e.log.Bounds(ctx, r.topic)
-	if err != nil {
-		return err
-	}
-	// Nobody else may settle from here on, and what was never published was
-	// never handed out.
-	c.Epoch++
-	c.Handed = max(min(c.Handed, b.Last), c.Floor)
-	mark := uint64(0)
-	if c.Handed > c.Floor {
-		mark = c.Handed
-	}
-	if c.Version, err = r.e.log.PutCursor(ctx, c); err != nil {
-		return err
-	}
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.set, r.filter, r.cur, r.mark, r.counted = have, filter, c, mark, mark
-	r.begin()
-	if err := r.loadLetters(ctx); err != nil {
-		return err
+	r.set, r.filter, r.cur = have, filter, c
+	r.mu.Unlock()
+	if r.e.leases == nil {
+		if c, err = r.fence(ctx); err != nil {
+			return err
+		}
+		letters, err := r.findLetters(ctx)
+		if err != nil {
+			return err
+		}
+		r.mu.Lock()
+		r.own.owned = true
+		r.start(c, letters)
+		r.mu.Unlock()
 	}
 	return r.e.watch(r)
 }
@@ -184,6 +185,17 @@ func (r *runner) make(ctx context.Context, set Settings, start Start) (store.Cur
 	c := store.Cursor{Topic: r.topic, Group: r.group, Floor: floor, Generation: 1, Meta: set.withDefaults().encode()}
 	c.Version, err = r.e.log.PutCursor(ctx, c)
 	return c, err
+}
+
+// start begins to hand out as the cursor says. mu must be held.
+func (r *runner) start(c store.Cursor, letters []foundLetter) {
+	r.cur, r.mark, r.counted = c, 0, 0
+	if c.Handed > c.Floor {
+		r.mark, r.counted = c.Handed, c.Handed
+	}
+	r.begin()
+	r.addLetters(letters)
+	r.feed()
 }
 
 // begin starts reading at the floor. mu must be held.
@@ -293,7 +305,7 @@ func (r *runner) headed(it *item) *keyQueue {
 }
 
 func (r *runner) hold(it *item) {
-	r.held[it.id] = it
+	r.held[it.name()] = it
 	if it.letter != 0 {
 		r.letters[it.letter] = it
 	}
@@ -329,7 +341,7 @@ func (r *runner) activate(it *item) {
 func (r *runner) trySuspect() {
 	for r.tried == nil && r.suspects.len() > 0 {
 		it := r.suspects.pop()
-		if it.state != queued || r.held[it.id] != it {
+		if it.state != queued || it.over {
 			continue // settled meanwhile
 		}
 		r.tried = it
@@ -500,9 +512,7 @@ func (r *runner) bury(it *item) {
 // forget lets a settled item go; the next of its key gets its turn. mu must
 // be held.
 func (r *runner) forget(it *item) {
-	if r.held[it.id] == it {
-		delete(r.held, it.id)
-	}
+	delete(r.held, it.name())
 	if it.letter != 0 {
 		delete(r.letters, it.letter)
 	}

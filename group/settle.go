@@ -2,6 +2,7 @@ package group
 
 import (
 	"errors"
+	"iter"
 	"slices"
 	"time"
 
@@ -30,6 +31,7 @@ type record struct {
 	skipped             store.Ranges
 	waiters             []chan<- error
 	handed              uint64
+	life, generation    uint64
 	settlement          store.Settlement
 	batch               store.Batch
 }
@@ -80,6 +82,13 @@ func (r *runner) put(rec *record) bool {
 	r.mu.Unlock()
 	err := r.write(rec)
 	r.mu.Lock()
+	if rec.life != r.life {
+		// All was forgotten meanwhile. The items were told.
+		for _, w := range rec.waiters {
+			w <- err
+		}
+		return true
+	}
 	if err != nil {
 		for _, w := range rec.waiters {
 			w <- err
@@ -87,10 +96,11 @@ func (r *runner) put(rec *record) bool {
 		for _, it := range rec.acks {
 			if it.then != nil {
 				it.then(err)
+				it.then = nil
 			}
 		}
 		r.breakDown(err)
-		return false
+		return r.failed == nil
 	}
 	r.recorded(rec)
 	return true
@@ -98,7 +108,10 @@ func (r *runner) put(rec *record) bool {
 
 // gather takes what the next record is made of. mu must be held.
 func (r *runner) gather() *record {
-	rec := &record{acks: r.acks, records: r.records, skipped: r.skipped, waiters: r.waiters}
+	rec := &record{
+		acks: r.acks, records: r.records, skipped: r.skipped, waiters: r.waiters,
+		life: r.life, generation: r.cur.Generation,
+	}
 	r.acks, r.records, r.skipped, r.waiters = nil, nil, nil, nil
 	n, bytes := 0, 0
 	for n < len(r.dead) && n < maxDead && bytes < maxDeadBytes {
@@ -107,7 +120,7 @@ func (r *runner) gather() *record {
 	}
 	rec.dead = slices.Clone(r.dead[:n])
 	r.dead = slices.Delete(r.dead, 0, n)
-	if r.mark == 0 && r.top+r.e.bounds.handedAhead/2 > r.cur.Handed && !r.closed {
+	if r.mark == 0 && r.top+r.e.bounds.handedAhead/2 > r.cur.Handed && !r.closed && r.own.owned {
 		rec.handed = r.top + r.e.bounds.handedAhead
 	}
 	// The settlement of this group.
@@ -160,7 +173,7 @@ func (r *runner) write(rec *record) error {
 			}
 			ev = again
 		}
-		letter, ok := r.letter(it, &ev)
+		letter, ok := r.letter(it, &ev, rec.generation)
 		if ok {
 			b.Events = append(b.Events, letter)
 			b.Internal = true
@@ -175,8 +188,7 @@ func (r *runner) write(rec *record) error {
 	if len(b.Settle) == 0 && len(b.Events) == 0 {
 		return nil
 	}
-	_, err := r.e.log.Append(r.e.ctx, *b)
-	return err
+	return r.e.append(r.e.ctx, b)
 }
 
 // recorded takes over what a record says, now that it is durable. mu must be
@@ -264,7 +276,10 @@ func (m *Member) Settle(d *Delivery, o Outcome) (err error) {
 		r.nack(it, o.Nack)
 		return nil
 	}
-	if r.held[it.id] == it && it.state != settling {
+	if it.over {
+		return ErrFenced // the cursor was moved, or somebody else has the group
+	}
+	if it.state != settling {
 		it.beside, it.then, then = o.Beside, o.Then, nil
 		r.ack(it)
 	}
@@ -273,10 +288,15 @@ func (m *Member) Settle(d *Delivery, o Outcome) (err error) {
 
 // usable says whether deliveries can be settled. mu must be held.
 func (r *runner) usable() error {
-	if r.closed {
+	switch {
+	case r.closed:
 		return ErrClosed
+	case r.failed != nil:
+		return r.failed
+	case !r.isOwner():
+		return ErrNotOwner
 	}
-	return r.failed
+	return nil
 }
 
 func (r *runner) nack(it *item, n *Nack) {
@@ -343,7 +363,7 @@ type Selected struct {
 // Ack settles events, whoever holds them. It returns once that is durable, or
 // at once if async is set.
 func (e *Engine) Ack(topic, group string, ids []Selected, async bool) ([]Result, error) {
-	r, err := e.open(e.ctx, topic, group, nil, Start{})
+	r, err := e.acting(e.ctx, topic, group)
 	if err != nil {
 		return nil, err
 	}
@@ -376,9 +396,9 @@ func (r *runner) locate(ids []Selected) ([]uint64, error) {
 	seqs := make([]uint64, len(ids))
 	for i, s := range ids {
 		r.mu.Lock()
-		it := r.held[s.ID]
+		held := r.meant(s) != nil
 		r.mu.Unlock()
-		if it != nil {
+		if held {
 			continue
 		}
 		seq, err := r.e.log.LocateID(r.e.ctx, r.topic, s.ID)
@@ -393,14 +413,19 @@ func (r *runner) locate(ids []Selected) ([]uint64, error) {
 // ackID settles an event by its id; seq is where it stands if it was not held.
 // mu must be held.
 func (r *runner) ackID(id event.ID, seq uint64) error {
-	if it := r.held[id]; it != nil {
-		if it.delivered == 0 && !it.handed {
-			return ErrUnknownID
+	held, known := false, false
+	for it := range r.withID(id) {
+		held = true
+		if it.delivered > 0 || it.handed {
+			known = true
+			r.ack(it)
 		}
-		r.ack(it)
-		return nil
 	}
 	switch {
+	case known:
+		return nil
+	case held:
+		return ErrUnknownID
 	case seq == 0:
 		return ErrUnknownID
 	case seq <= r.cur.Floor || r.cur.Settled.Contains(seq):
@@ -412,6 +437,32 @@ func (r *runner) ackID(id event.ID, seq uint64) error {
 		return nil
 	}
 	return ErrUnknownID
+}
+
+// withID yields what is held of an event: itself, and its replayed originals.
+// mu must be held.
+func (r *runner) withID(id event.ID) iter.Seq[*item] {
+	return func(yield func(*item) bool) {
+		if it := r.held[heldName{id: id}]; it != nil && !yield(it) {
+			return
+		}
+		for _, it := range r.letters {
+			if it.id == id && !yield(it) {
+				return
+			}
+		}
+	}
+}
+
+// meant gives the one that a delivery is about: the one that is handed out,
+// if there are several. mu must be held.
+func (r *runner) meant(s Selected) (found *item) {
+	for it := range r.withID(s.ID) {
+		if found == nil || it.state == leased && (s.Lease == 0 || s.Lease == it.lease) {
+			found = it
+		}
+	}
+	return found
 }
 
 // Nack gives deliveries back.
@@ -431,7 +482,7 @@ func (e *Engine) Extend(topic, group string, ids []Selected, by time.Duration) (
 
 // change does something with deliveries that are under way.
 func (e *Engine) change(topic, group string, ids []Selected, do func(*runner, *item)) ([]Result, error) {
-	r, err := e.open(e.ctx, topic, group, nil, Start{})
+	r, err := e.acting(e.ctx, topic, group)
 	if err != nil {
 		return nil, err
 	}
@@ -446,7 +497,7 @@ func (e *Engine) change(topic, group string, ids []Selected, do func(*runner, *i
 		return nil, err
 	}
 	for i, s := range ids {
-		it := r.held[s.ID]
+		it := r.meant(s)
 		out[i].ID = s.ID
 		switch {
 		case it == nil && (seqs[i] == 0 || seqs[i] > r.next), it != nil && it.delivered == 0 && !it.handed:

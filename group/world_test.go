@@ -20,11 +20,65 @@ const topic = "orders.placed"
 
 // world is an engine over a log in memory.
 type world struct {
-	t   testing.TB
-	fs  *crashfs.FS
-	log *logstore.Store
-	e   *group.Engine
+	t    testing.TB
+	kind kind
+	fs   *crashfs.FS
+	log  *logstore.Store
+	e    *group.Engine
 }
+
+// kind says what the engine makes of the log.
+type kind int
+
+const (
+	whole  kind = iota // all that it can
+	weak               // no settlements beside events, one topic a batch, small batches
+	shared             // likewise, and others may have it open too
+)
+
+// of gives the log as an engine of that kind has it.
+func (k kind) of(log *logstore.Store) group.Log {
+	switch k {
+	case weak:
+		return weakLog{log}
+	case shared:
+		return sharedLog{weakLog{log}, log}
+	}
+	return log
+}
+
+// weakLog refuses what needs an ability.
+type weakLog struct{ group.Log }
+
+func (l weakLog) Append(ctx context.Context, b store.Batch) ([]store.Appended, error) {
+	if len(b.Events) > 0 && len(b.Settle) > 0 || len(b.Events) > 3 {
+		return nil, fmt.Errorf("%w: %d events and %d settlements", store.ErrInvalid, len(b.Events), len(b.Settle))
+	}
+	for _, e := range b.Events {
+		if e.Topic != b.Events[0].Topic {
+			return nil, fmt.Errorf("%w: topics %s and %s", store.ErrInvalid, b.Events[0].Topic, e.Topic)
+		}
+	}
+	if len(b.Events) > 0 {
+		return l.Log.Append(ctx, b)
+	}
+	for _, s := range b.Settle { // each in a step of its own
+		if _, err := l.Log.Append(ctx, store.Batch{Settle: []store.Settlement{s}}); err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+func (l weakLog) MaxBatch() (events, bytes int) { return 3, 1 << 20 }
+
+// sharedLog is one that other processes may have open.
+type sharedLog struct {
+	weakLog
+	store.Leases
+}
+
+func (sharedLog) SharedByProcesses() {}
 
 func newWorld(t testing.TB) *world {
 	w := &world{t: t, fs: crashfs.New()}
@@ -39,7 +93,7 @@ func (w *world) open() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.log, w.e = log, group.New(log, group.Options{})
+	w.log, w.e = log, group.New(w.kind.of(log), group.Options{})
 }
 
 func (w *world) close() {

@@ -1,0 +1,293 @@
+package group_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"promethean/event"
+	"promethean/group"
+	"promethean/store"
+)
+
+// cutLog is a shared log that can be out of reach for one engine.
+type cutLog struct {
+	sharedLog
+	cut *atomic.Bool
+}
+
+func (l cutLog) err() error {
+	if l.cut.Load() {
+		return fmt.Errorf("%w: cut off", store.ErrUnavailable)
+	}
+	return nil
+}
+
+func (l cutLog) Append(ctx context.Context, b store.Batch) ([]store.Appended, error) {
+	if err := l.err(); err != nil {
+		return nil, err
+	}
+	return l.sharedLog.Append(ctx, b)
+}
+
+func (l cutLog) Read(ctx context.Context, q store.Query) iter.Seq2[event.Event, error] {
+	if err := l.err(); err != nil {
+		return func(yield func(event.Event, error) bool) { yield(event.Event{}, err) }
+	}
+	return l.sharedLog.Read(ctx, q)
+}
+
+func (l cutLog) Renew(ctx context.Context, s store.Lease, ttl time.Duration) (store.Lease, error) {
+	if err := l.err(); err != nil {
+		return s, err
+	}
+	return l.sharedLog.Renew(ctx, s, ttl)
+}
+
+func (l cutLog) Acquire(ctx context.Context, name, owner string, ttl time.Duration) (store.Lease, error) {
+	if err := l.err(); err != nil {
+		return store.Lease{}, err
+	}
+	return l.sharedLog.Acquire(ctx, name, owner, ttl)
+}
+
+// hub is one of several engines over one log.
+type hub struct {
+	world
+	cut atomic.Bool
+}
+
+// hubs makes engines that share a log. The log is closed after them.
+func hubs(t *testing.T, n int) []*hub {
+	first := newWorld(t)
+	if err := first.e.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	var out []*hub
+	for i := range n {
+		h := &hub{world: world{t: t, log: first.log}}
+		h.e = group.New(cutLog{sharedLog{weakLog{first.log}, first.log}, &h.cut}, group.Options{Owner: fmt.Sprint("hub ", i)})
+		out = append(out, h)
+		t.Cleanup(func() {
+			if err := h.e.Close(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	return out
+}
+
+// settleDown lets everything happen that needs no time.
+func settleDown() { synctest.Wait() }
+
+func TestOneHubOwnsAGroup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := hubs(t, 2)
+		a := h[0].join("g", group.Settings{}, group.MemberOptions{})
+		settleDown()
+		b := h[1].join("g", group.Settings{}, group.MemberOptions{})
+		ev := h[0].publish("x", "y", "z")
+		d := a.next()
+		time.Sleep(time.Minute) // renewed many times
+		if _, ok := b.try(); ok {
+			t.Fatal("both hubs hand out")
+		}
+		for _, call := range []func() error{
+			func() error { _, err := h[1].e.Ack(topic, "g", []group.Selected{{ID: ev[0].ID}}, false); return err },
+			func() error { _, err := h[1].e.Nack(topic, "g", []group.Selected{{ID: ev[0].ID}}, group.Nack{}); return err },
+			func() error { return h[1].e.Redeliver(context.Background(), topic, "g", nil) },
+			func() error { return h[1].e.Delete(context.Background(), topic, "g") },
+		} {
+			if err := call(); !errors.Is(err, group.ErrNotOwner) && !errors.Is(err, group.ErrInvalid) {
+				t.Errorf("%v, want that another hub owns the group", err)
+			}
+		}
+		if i := h[1].info("g"); i.Lag != 3 || i.Members != 1 {
+			t.Errorf("the other hub says %+v", i)
+		}
+		// The owner leaves; its lease of the event had expired by then.
+		a.Leave()
+		seen := map[uint64]int{}
+		for range ev {
+			d := b.next()
+			seen[d.Event.Seq] = d.Attempt
+		}
+		if want := map[uint64]int{d.Event.Seq: 2, 2: 1, 3: 1}; !maps.Equal(seen, want) {
+			t.Fatalf("attempts by seq: %v, want %v", seen, want)
+		}
+	})
+}
+
+// A hub that closes leaves nobody suspect, and what it gave back does not
+// count.
+func TestAHubLeavesCleanly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := hubs(t, 2)
+		a := h[0].join("g", group.Settings{}, group.MemberOptions{})
+		settleDown()
+		b := h[1].join("g", group.Settings{}, group.MemberOptions{})
+		h[0].publish("x", "y", "z")
+		a.next()
+		a.ack(a.next())
+		began := time.Now()
+		if err := h[0].e.Close(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		first, second := b.next(), b.next() // two at a time: nobody is suspect
+		if first.Event.Seq != 1 || second.Event.Seq != 3 || first.Attempt != 1 || second.Attempt != 1 {
+			t.Errorf("seq %d, attempt %d and seq %d, attempt %d", first.Event.Seq, first.Attempt, second.Event.Seq, second.Attempt)
+		}
+		if took := time.Since(began); took > group.DefaultOwnFor/2 {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// A hub that cannot reach the store stops handing out before its time is over,
+// and what its handlers ack later is refused. The other one has the group then.
+func TestACutOffHubStops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := hubs(t, 2)
+		a := h[0].join("g", group.Settings{AckTimeout: time.Hour}, group.MemberOptions{})
+		settleDown()
+		b := h[1].join("g", group.Settings{}, group.MemberOptions{})
+		h[0].publish("x", "y", "z")
+		d := a.next()
+		a.ack(a.next())
+		h[0].cut.Store(true)
+		began := time.Now()
+		var theirs group.Delivery
+		for ok := false; !ok; theirs, ok = b.try() {
+			if got := a.Take(1); len(got) > 0 && time.Since(began) >= group.DefaultOwnFor {
+				t.Fatalf("seq %d is handed out %v after the cut", got[0].Event.Seq, time.Since(began))
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if took := time.Since(began); took < group.DefaultOwnFor/2 || took > 2*group.DefaultOwnFor {
+			t.Errorf("taken over after %v", took)
+		}
+		if theirs.Event.Seq != 1 || theirs.Attempt != 2 {
+			t.Errorf("seq %d, attempt %d; want 1 and 2", theirs.Event.Seq, theirs.Attempt)
+		}
+		h[0].cut.Store(false)
+		if err := a.Done(&d, nil); !errors.Is(err, group.ErrFenced) && !errors.Is(err, group.ErrNotOwner) {
+			t.Errorf("a late ack: %v", err)
+		}
+		if at, alive := a.Alive(&d); alive {
+			t.Errorf("the late delivery is alive until %v", at)
+		}
+		settleDown()
+		if i := h[1].info("g"); i.Cursor != 0 {
+			t.Errorf("the late ack counts: %+v", i)
+		}
+		b.ack(theirs)
+		for range 1 {
+			b.ack(b.next())
+		}
+		if i := h[1].info("g"); i.Lag != 0 {
+			t.Errorf("%+v", i)
+		}
+	})
+}
+
+// An owner that does not notice that its time is over, because it was stopped,
+// changes nothing: the epoch refuses it.
+func TestALateSettlementIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := hubs(t, 2)
+		a := h[0].join("g", group.Settings{AckTimeout: time.Hour}, group.MemberOptions{})
+		settleDown()
+		ev := h[0].publish("x", "y")
+		d := a.next()
+		// Somebody takes the group over although the lease is not over: what
+		// the first owner says now comes too late.
+		c, err := h[0].log.Cursor(context.Background(), topic, "g")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Epoch++
+		if _, err := h[0].log.PutCursor(context.Background(), c); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := h[0].e.Ack(topic, "g", []group.Selected{{ID: d.Event.ID}}, false); !errors.Is(err, store.ErrFenced) {
+			t.Fatalf("ack: %v, want fenced", err)
+		}
+		if i := h[0].info("g"); i.Cursor != 0 {
+			t.Fatalf("the cursor is %d", i.Cursor)
+		}
+		// It begins again from the cursor.
+		if again := a.next(); again.Event.ID != ev[0].ID || again.Attempt != 2 {
+			t.Errorf("seq %d, attempt %d", again.Event.Seq, again.Attempt)
+		}
+	})
+}
+
+// Moving the cursor works from any hub; the owner begins again there.
+func TestMoveFromAnotherHub(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := hubs(t, 2)
+		a := h[0].join("g", group.Settings{}, group.MemberOptions{})
+		settleDown()
+		h[0].publish("x", "y", "z")
+		for range 3 {
+			a.ack(a.next())
+		}
+		if err := h[1].e.Move(context.Background(), topic, "g", group.Start{From: group.FromSeq, Seq: 1}); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if d := a.next(); d.Event.Seq != 2 || d.Attempt != 1 {
+			t.Errorf("seq %d, attempt %d; want 2 and 1", d.Event.Seq, d.Attempt)
+		}
+		if took := time.Since(began); took > group.DefaultOwnFor {
+			t.Errorf("the owner noticed after %v", took)
+		}
+	})
+}
+
+// Dead letters written and not settled, because the hub died between the two,
+// are not doubled by the next owner.
+func TestDeadLetterIsNotDoubled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := hubs(t, 2)
+		set := group.Settings{MaxAttempts: 2}
+		a := h[0].join("g", set, group.MemberOptions{})
+		settleDown()
+		b := h[1].join("g", set, group.MemberOptions{})
+		h[0].publish("x", "y")
+		d := a.next()
+		h[0].nack("g", d.Event.ID, group.Nack{HasDelay: true})
+		for d = a.next(); d.Event.Seq != 1; d = a.next() {
+		}
+		// The settlement is refused, the dead letter is there by then.
+		c, err := h[0].log.Cursor(context.Background(), topic, "g")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Epoch++
+		if _, err := h[0].log.PutCursor(context.Background(), c); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.Done(&d, &group.Nack{Reason: "no"}); err != nil {
+			t.Fatal(err)
+		}
+		settleDown()
+		if n := len(h[1].letters("g")); n != 1 {
+			t.Fatalf("%d dead letters, want 1", n)
+		}
+		h[0].cut.Store(true)
+		if d := b.next(); d.Event.Seq != 2 {
+			t.Fatalf("seq %d is delivered", d.Event.Seq)
+		}
+		if n := len(h[1].letters("g")); n != 1 {
+			t.Fatalf("%d dead letters, want 1", n)
+		}
+		h[0].cut.Store(false)
+	})
+}
