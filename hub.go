@@ -14,6 +14,7 @@ import (
 	"promethean/group"
 	"promethean/internal/pool"
 	"promethean/store"
+	"promethean/store/intent"
 	"promethean/store/logstore"
 )
 
@@ -119,6 +120,7 @@ func New(log Log, o Options) (*Hub, error) {
 	if o.DrainTimeout == 0 {
 		o.DrainTimeout = 30 * time.Second
 	}
+	log = intent.Wrap(log, intent.Options{Limits: o.Limits, Logger: o.Logger})
 	h := &Hub{
 		log: log, o: o, workers: pool.New(), timed: !untold,
 		groups: group.New(log, group.Options{Logger: o.Logger, Observer: o.Metrics}),

@@ -99,6 +99,9 @@ func Replay(ctx context.Context, hub *promethean.Hub, topic string, o Options) (
 	return rep, nil
 }
 
+// replaySpace is the namespace of the ids of what is published again.
+var replaySpace = event.NameID(event.ID{}, "promethean replay")
+
 func replay(ctx context.Context, hub *promethean.Hub, l group.LetterAt, o *Options) error {
 	e := l.Original
 	if o.Transform != nil {
@@ -118,7 +121,9 @@ func replay(ctx context.Context, hub *promethean.Hub, l group.LetterAt, o *Optio
 		}
 		return hub.Engine().Redeliver(ctx, l.Topic, l.Group, []group.LetterAt{l})
 	}
-	e.ID, e.Seq = event.NewID(), 0
+	// It follows from the dead letter, so that a replay that was cut off and is
+	// done again publishes nothing twice.
+	e.ID, e.Seq = event.NameID(replaySpace, l.ID.String()), 0
 	e.CausedBy = append(slices.Clone(e.CausedBy), l.ID.String())
 	e.Headers = e.Headers.Set("x-replayed-from", group.LetterTopic(l.Topic))
 	return hub.Engine().Republish(ctx, l.Topic, l.Group, []group.LetterAt{l}, []event.Event{e})

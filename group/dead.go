@@ -396,7 +396,7 @@ func (e *Engine) Republish(ctx context.Context, topic, group string, letters []L
 func (e *Engine) Rewrite(ctx context.Context, l LetterAt, original event.Event) (LetterAt, error) {
 	was := l
 	l.Original = original
-	l.ID = event.NewID()
+	l.ID = event.NameID(space, "rewritten\n"+was.ID.String())
 	payload, err := l.Letter.encode()
 	if err != nil {
 		return l, err

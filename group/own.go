@@ -31,7 +31,7 @@ const DefaultOwnFor = 10 * time.Second
 // ownership is a runner's share in that. All but turn is under runner.mu.
 type ownership struct {
 	turn  sync.Mutex // held by whoever takes, renews or gives back; before runner.mu
-	owned bool // always, once loaded, on an engine that is not shared
+	owned bool       // always, once loaded, on an engine that is not shared
 	lease store.Lease
 	until time.Time // it must not act as the owner after that
 	// stepping says that a step is on its way; due is the timer of the next.

@@ -100,7 +100,10 @@ func TestOneHubOwnsAGroup(t *testing.T) {
 		}
 		for _, call := range []func() error{
 			func() error { _, err := h[1].e.Ack(topic, "g", []group.Selected{{ID: ev[0].ID}}, false); return err },
-			func() error { _, err := h[1].e.Nack(topic, "g", []group.Selected{{ID: ev[0].ID}}, group.Nack{}); return err },
+			func() error {
+				_, err := h[1].e.Nack(topic, "g", []group.Selected{{ID: ev[0].ID}}, group.Nack{})
+				return err
+			},
 			func() error { return h[1].e.Redeliver(context.Background(), topic, "g", nil) },
 			func() error { return h[1].e.Delete(context.Background(), topic, "g") },
 		} {

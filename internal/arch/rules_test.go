@@ -67,7 +67,7 @@ var placements = []placement{
 	{
 		rule:     "the hub stands on delivery",
 		packages: []string{root},
-		mayUse:   []string{"event/...", "store", "group/...", "store/logstore", shared},
+		mayUse:   []string{"event/...", "store", "group/...", "store/intent", "store/logstore", shared},
 		reason:   "an embedder who imports the hub gets the embedded engine, and no capability, driver or server that was not asked for",
 	},
 	{
