@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"promethean/event"
 	"promethean/store"
@@ -366,6 +367,50 @@ var brokenPromises = []struct {
 			return got, nil
 		}
 	}, []string{"async/becomes visible", "async/is there after Close", "idempotence/an answer waits for the original"}},
+	{"a lease has two owners", func(f *faulty) {
+		f.acquire = func(ctx context.Context, name, owner string, ttl time.Duration) (store.Lease, error) {
+			f.mu.Lock()
+			l := f.leases[name]
+			f.mu.Unlock()
+			if l.alive() {
+				return store.Lease{Name: name, Owner: owner, Epoch: l.epoch, Expires: l.expires}, nil
+			}
+			return f.Reference.Acquire(ctx, name, owner, ttl)
+		}
+	}, []string{"lease/one owner at a time", "lease/renewed it goes on", "lease/many want it"}},
+	{"a lease never ends", func(f *faulty) {
+		f.acquire = func(ctx context.Context, name, owner string, ttl time.Duration) (store.Lease, error) {
+			return f.Reference.Acquire(ctx, name, owner, 10*ttl)
+		}
+	}, []string{"lease/ends by itself"}},
+	{"an epoch stays over the end of a lease", func(f *faulty) {
+		f.acquire = func(ctx context.Context, name, owner string, ttl time.Duration) (store.Lease, error) {
+			l, err := f.Reference.Acquire(ctx, name, owner, ttl)
+			if err == nil {
+				l.Epoch = 1
+			}
+			return l, err
+		}
+	}, []string{"lease/ends by itself", "lease/given back it is free", "lease/epochs rise over a restart"}},
+	{"a lease that is over can be renewed", func(f *faulty) {
+		f.renew = func(_ context.Context, l store.Lease, ttl time.Duration) (store.Lease, error) {
+			l.Expires = time.Now().Add(ttl)
+			return l, nil
+		}
+	}, []string{"lease/ends by itself", "lease/given back it is free", "lease/bad input"}},
+	{"anybody can give a lease back", func(f *faulty) {
+		f.release = func(_ context.Context, l store.Lease) error {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			h := f.leases[l.Name]
+			h.owner = ""
+			f.leases[l.Name] = h
+			return nil
+		}
+	}, []string{"lease/ends by itself", "lease/given back it is free"}},
+	{"leases are forgotten over a restart", func(f *faulty) {
+		f.reopened = func(r *Reference) { r.leases = make(map[string]heldLease) }
+	}, []string{"lease/epochs rise over a restart"}},
 	{"calls are served after Close", func(f *faulty) {
 		f.close = func() error { return nil }
 	}, []string{"lifecycle/calls after Close"}},

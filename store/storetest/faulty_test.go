@@ -25,8 +25,32 @@ type faulty struct {
 	cursor     func(ctx context.Context, topic, group string) (store.Cursor, error)
 	put        func(ctx context.Context, c store.Cursor) (uint64, error)
 	cursorList func(ctx context.Context, topic string) iter.Seq2[store.Cursor, error]
+	acquire    func(ctx context.Context, name, owner string, ttl time.Duration) (store.Lease, error)
+	renew      func(ctx context.Context, l store.Lease, ttl time.Duration) (store.Lease, error)
+	release    func(ctx context.Context, l store.Lease) error
 	close      func() error
 	reopened   func(r *Reference) // changes the data before they are opened again
+}
+
+func (f *faulty) Acquire(ctx context.Context, name, owner string, ttl time.Duration) (store.Lease, error) {
+	if f.acquire != nil {
+		return f.acquire(ctx, name, owner, ttl)
+	}
+	return f.Reference.Acquire(ctx, name, owner, ttl)
+}
+
+func (f *faulty) Renew(ctx context.Context, l store.Lease, ttl time.Duration) (store.Lease, error) {
+	if f.renew != nil {
+		return f.renew(ctx, l, ttl)
+	}
+	return f.Reference.Renew(ctx, l, ttl)
+}
+
+func (f *faulty) Release(ctx context.Context, l store.Lease) error {
+	if f.release != nil {
+		return f.release(ctx, l)
+	}
+	return f.Reference.Release(ctx, l)
 }
 
 func (f *faulty) Append(ctx context.Context, b store.Batch) ([]store.Appended, error) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"sync"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -25,7 +26,7 @@ var lifecycleCases = []Case{
 // calls are all calls of an engine, as functions that give their error.
 func (t *trial) calls() map[string]func() error {
 	ctx, e := t.ctx, t.e
-	return map[string]func() error{
+	calls := map[string]func() error{
 		"Append":       func() error { _, err := e.Append(ctx, store.Batch{Events: notes(topicA, 1)}); return err },
 		"Append async": func() error { _, err := e.Append(ctx, store.Batch{Events: notes(topicA, 1), Async: true}); return err },
 		"Read":         func() error { _, err := readAll(ctx, e, store.Query{Topic: topicA}); return err },
@@ -46,6 +47,15 @@ func (t *trial) calls() map[string]func() error {
 		"DeleteCursor": func() error { return e.DeleteCursor(ctx, topicA, "g", 1) },
 		"Cursors":      func() error { return drain(e.Cursors(ctx, topicA)) },
 	}
+	if l, ok := e.(store.Leases); ok {
+		calls["Acquire"] = func() error { _, err := l.Acquire(ctx, "a", "me", time.Minute); return err }
+		calls["Renew"] = func() error {
+			_, err := l.Renew(ctx, store.Lease{Name: "a", Owner: "me", Epoch: 1}, time.Minute)
+			return err
+		}
+		calls["Release"] = func() error { return l.Release(ctx, store.Lease{Name: "a", Owner: "me", Epoch: 1}) }
+	}
+	return calls
 }
 
 func drain[T any](seq iter.Seq2[T, error]) error {

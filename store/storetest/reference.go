@@ -23,11 +23,13 @@ type Reference struct {
 	limits  event.Limits
 	topics  map[string]*topicLog
 	cursors map[groupName]store.Cursor
+	leases  map[string]heldLease
 	watches map[*store.Watch][]string
 }
 
 var (
 	_ Engine             = (*Reference)(nil)
+	_ store.Leases       = (*Reference)(nil)
 	_ store.Settles      = (*Reference)(nil)
 	_ store.AtomicTopics = (*Reference)(nil)
 )
@@ -92,6 +94,7 @@ func NewReference(limits event.Limits) *Reference {
 		limits:  limits,
 		topics:  make(map[string]*topicLog),
 		cursors: make(map[groupName]store.Cursor),
+		leases:  make(map[string]heldLease),
 		watches: make(map[*store.Watch][]string),
 	}
 }
@@ -99,7 +102,7 @@ func NewReference(limits event.Limits) *Reference {
 // Reopen closes r and gives a store with the same data.
 func (r *Reference) Reopen() *Reference {
 	_ = r.Close()
-	return &Reference{limits: r.limits, topics: r.topics, cursors: r.cursors, watches: make(map[*store.Watch][]string)}
+	return &Reference{limits: r.limits, topics: r.topics, cursors: r.cursors, leases: r.leases, watches: make(map[*store.Watch][]string)}
 }
 
 // SettlesInAppend is the ability Settles.
