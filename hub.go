@@ -30,6 +30,13 @@ type Options struct {
 	Metrics Metrics
 	// Tracer makes spans; see package tracing for OpenTelemetry. May be nil.
 	Tracer Tracer
+	// Owner names this process on an engine that several share. The default
+	// is made of the host's name and a random id.
+	Owner string
+	// OwnFor is how long this process owns a group on such an engine without
+	// renewing, and so about how long the group stands still if the process
+	// dies. The default is 10 s.
+	OwnFor time.Duration
 	// DrainTimeout is how long Close waits for handlers. The default is 30 s.
 	DrainTimeout time.Duration
 }
@@ -123,7 +130,7 @@ func New(log Log, o Options) (*Hub, error) {
 	log = intent.Wrap(log, intent.Options{Limits: o.Limits, Logger: o.Logger})
 	h := &Hub{
 		log: log, o: o, workers: pool.New(), timed: !untold,
-		groups: group.New(log, group.Options{Logger: o.Logger, Observer: o.Metrics}),
+		groups: group.New(log, group.Options{Logger: o.Logger, Observer: o.Metrics, Owner: o.Owner, OwnFor: o.OwnFor}),
 		subs:   make(map[*subscription]struct{}),
 		fans:   make(map[*fan]struct{}),
 		topics: make(map[string]*topicState),
