@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -277,8 +278,12 @@ func (e *Engine) append(ctx context.Context, b *store.Batch) error {
 		}
 		byTopic[ev.Topic] = append(byTopic[ev.Topic], ev)
 	}
+	most, bytes := len(b.Events), math.MaxInt
+	if l, ok := e.log.(store.Bounded); ok {
+		most, bytes = l.MaxBatch()
+	}
 	for _, topic := range topics {
-		for _, part := range e.parts(byTopic[topic]) {
+		for _, part := range store.Cut(byTopic[topic], most, bytes) {
 			if _, err := e.log.Append(ctx, store.Batch{Events: part, Internal: b.Internal}); err != nil {
 				return err
 			}
@@ -289,21 +294,4 @@ func (e *Engine) append(ctx context.Context, b *store.Batch) error {
 	}
 	_, err := e.log.Append(ctx, store.Batch{Settle: b.Settle})
 	return err
-}
-
-// parts cuts events into batches that the log takes.
-func (e *Engine) parts(events []event.Event) (out [][]event.Event) {
-	most, bytes := len(events), 1<<62
-	if l, ok := e.log.(store.Bounded); ok {
-		most, bytes = l.MaxBatch()
-	}
-	for len(events) > 0 {
-		n, size := 0, 0
-		for n < len(events) && n < most && (n == 0 || size+events[n].Size() <= bytes) {
-			size += events[n].Size()
-			n++
-		}
-		out, events = append(out, events[:n]), events[n:]
-	}
-	return out
 }

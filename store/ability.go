@@ -1,6 +1,10 @@
 package store
 
-import "context"
+import (
+	"context"
+
+	"promethean/event"
+)
 
 // AtomicTopics is the ability to append one batch over several topics.
 type AtomicTopics interface{ AppendsAcrossTopics() }
@@ -14,6 +18,20 @@ type Bounded interface {
 	// MaxBatch is how many events one batch may have, and how many bytes their
 	// keys, headers and payloads together. A larger one is [ErrTooLarge].
 	MaxBatch() (events, bytes int)
+}
+
+// Cut cuts events into runs of at most so many events and, but for one that is
+// alone, so many bytes, in order.
+func Cut(list []event.Event, events, bytes int) (out [][]event.Event) {
+	for len(list) > 0 {
+		n, size := 0, 0
+		for n < len(list) && n < events && (n == 0 || size+list[n].Size() <= bytes) {
+			size += list[n].Size()
+			n++
+		}
+		out, list = append(out, list[:n]), list[n:]
+	}
+	return out
 }
 
 // Compacts is the ability to remove single superseded events.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"sync"
 	"time"
 
@@ -73,7 +74,7 @@ func Wrap(e Engine, o Options) Engine {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	l := &Log{Engine: e, o: o, events: 1 << 30, bytes: 1 << 40}
+	l := &Log{Engine: e, o: o, events: math.MaxInt, bytes: math.MaxInt}
 	if b, ok := e.(store.Bounded); ok {
 		l.events, l.bytes = b.MaxBatch()
 	}
@@ -115,7 +116,7 @@ func (k kept) event() (e event.Event, err error) {
 
 // MaxBatch is the ability [store.Bounded]: what goes into one batch here is
 // bounded by nothing but memory.
-func (l *Log) MaxBatch() (events, bytes int) { return 1 << 30, 1 << 40 }
+func (l *Log) MaxBatch() (events, bytes int) { return math.MaxInt, math.MaxInt }
 
 // Append implements [store.Log].
 func (l *Log) Append(ctx context.Context, b store.Batch) ([]store.Appended, error) {
@@ -156,19 +157,6 @@ func (l *Log) fits(events []event.Event) bool {
 	return true
 }
 
-// cut cuts events of one topic into batches that the engine takes, in order.
-func (l *Log) cut(events []event.Event, bytes int) (out [][]event.Event) {
-	for len(events) > 0 {
-		n, size := 0, 0
-		for n < len(events) && n < l.events && (n == 0 || size+events[n].Size() <= bytes) {
-			size += events[n].Size()
-			n++
-		}
-		out, events = append(out, events[:n]), events[n:]
-	}
-	return out
-}
-
 // partBytes is about how much one part of an intent holds.
 const partBytes = 256 << 10
 
@@ -178,7 +166,7 @@ func (l *Log) write(ctx context.Context, b store.Batch) (store.Ranges, error) {
 		return nil, err
 	}
 	id := event.NewID()
-	parts := l.cut(b.Events, min(partBytes, l.bytes))
+	parts := store.Cut(b.Events, l.events, min(partBytes, l.bytes))
 	var records []event.Event
 	for i, events := range parts {
 		payload, err := json.Marshal(record{Intent: id, Part: i, Of: len(parts), Hub: b.Internal, Events: keepAll(events)})
@@ -190,7 +178,7 @@ func (l *Log) write(ctx context.Context, b store.Batch) (store.Ranges, error) {
 		records = append(records, e)
 	}
 	var places store.Ranges
-	for _, part := range l.cut(records, l.bytes) {
+	for _, part := range store.Cut(records, l.events, l.bytes) {
 		got, err := l.Engine.Append(ctx, store.Batch{Events: part, Internal: true})
 		if err != nil {
 			return nil, fmt.Errorf("append: write the intent: %w", err)
@@ -241,7 +229,7 @@ func (l *Log) forward(ctx context.Context, b store.Batch) ([]store.Appended, err
 			events[k] = b.Events[i]
 		}
 		k := 0
-		for _, part := range l.cut(events, l.bytes) {
+		for _, part := range store.Cut(events, l.events, l.bytes) {
 			got, err := l.Engine.Append(ctx, store.Batch{Events: part, Async: b.Async, Internal: b.Internal})
 			if err != nil {
 				return nil, err
