@@ -14,6 +14,7 @@ import (
 	"promethean/event"
 	"promethean/group"
 	"promethean/store"
+	"promethean/store/storetest"
 )
 
 // cutLog is a shared log that can be out of reach for one engine.
@@ -72,7 +73,7 @@ func hubs(t *testing.T, n int) []*hub {
 	var out []*hub
 	for i := range n {
 		h := &hub{world: world{t: t, log: first.log}}
-		h.e = group.New(cutLog{sharedLog{weakLog{first.log}, first.log}, &h.cut}, group.Options{Owner: fmt.Sprint("hub ", i)})
+		h.e = group.New(cutLog{sharedLog{storetest.Plain{Engine: first.log}, first.log}, &h.cut}, group.Options{Owner: fmt.Sprint("hub ", i)})
 		out = append(out, h)
 		t.Cleanup(func() {
 			if err := h.e.Close(context.Background()); err != nil {

@@ -14,6 +14,7 @@ import (
 	"promethean/internal/crashfs"
 	"promethean/store"
 	"promethean/store/logstore"
+	"promethean/store/storetest"
 )
 
 const topic = "orders.placed"
@@ -40,41 +41,16 @@ const (
 func (k kind) of(log *logstore.Store) group.Log {
 	switch k {
 	case weak:
-		return weakLog{log}
+		return storetest.Plain{Engine: log}
 	case shared:
-		return sharedLog{weakLog{log}, log}
+		return sharedLog{storetest.Plain{Engine: log}, log}
 	}
 	return log
 }
 
-// weakLog refuses what needs an ability.
-type weakLog struct{ group.Log }
-
-func (l weakLog) Append(ctx context.Context, b store.Batch) ([]store.Appended, error) {
-	if len(b.Events) > 0 && len(b.Settle) > 0 || len(b.Events) > 3 {
-		return nil, fmt.Errorf("%w: %d events and %d settlements", store.ErrInvalid, len(b.Events), len(b.Settle))
-	}
-	for _, e := range b.Events {
-		if e.Topic != b.Events[0].Topic {
-			return nil, fmt.Errorf("%w: topics %s and %s", store.ErrInvalid, b.Events[0].Topic, e.Topic)
-		}
-	}
-	if len(b.Events) > 0 {
-		return l.Log.Append(ctx, b)
-	}
-	for _, s := range b.Settle { // each in a step of its own
-		if _, err := l.Log.Append(ctx, store.Batch{Settle: []store.Settlement{s}}); err != nil {
-			return nil, err
-		}
-	}
-	return nil, nil
-}
-
-func (l weakLog) MaxBatch() (events, bytes int) { return 3, 1 << 20 }
-
 // sharedLog is one that other processes may have open.
 type sharedLog struct {
-	weakLog
+	storetest.Plain
 	store.Leases
 }
 

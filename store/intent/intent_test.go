@@ -16,38 +16,29 @@ import (
 	"promethean/store/storetest"
 )
 
-// plain is an engine without abilities, whose batches are small. It can be told
-// to die at its n-th append.
-type plain struct {
-	storetest.Engine
+// mortal is an engine without abilities that can be told to die at its n-th
+// append.
+type mortal struct {
+	storetest.Plain
 	left *atomic.Int64 // appends until it dies
-	most int           // events of a batch
 }
 
 var errDead = errors.New("dead")
 
-func (p plain) Append(ctx context.Context, b store.Batch) ([]store.Appended, error) {
-	if len(b.Events) > p.most || len(b.Events) > 0 && len(b.Settle) > 0 {
-		return nil, fmt.Errorf("%w: %d events and %d settlements", store.ErrTooLarge, len(b.Events), len(b.Settle))
-	}
-	for _, e := range b.Events {
-		if e.Topic != b.Events[0].Topic {
-			return nil, fmt.Errorf("%w: several topics", store.ErrInvalid)
-		}
-	}
-	if p.left.Add(-1) < 0 {
+func (m mortal) Append(ctx context.Context, b store.Batch) ([]store.Appended, error) {
+	if m.left.Add(-1) < 0 {
 		return nil, errDead
 	}
-	return p.Engine.Append(ctx, b)
+	return m.Plain.Append(ctx, b)
 }
 
-func (p plain) MaxBatch() (events, bytes int) { return p.most, p.most << 9 }
+func (m mortal) MaxBatch() (events, bytes int) { return 3, 1 << 10 }
 
 // over opens a wrapped engine over the reference. It dies at its n-th append.
 func over(ref *storetest.Reference, n int) (intent.Engine, *atomic.Int64) {
 	left := new(atomic.Int64)
 	left.Store(int64(n))
-	return intent.Wrap(plain{ref, left, 3}, intent.Options{}), left
+	return intent.Wrap(mortal{storetest.Plain{Engine: ref}, left}, intent.Options{}), left
 }
 
 const never = 1 << 40
@@ -192,9 +183,7 @@ func TestConformance(t *testing.T) {
 	storetest.Run(t, storetest.Harness{
 		Name: "intent",
 		Open: func(t testing.TB) storetest.Engine {
-			left := new(atomic.Int64)
-			left.Store(never)
-			log := intent.Wrap(plain{storetest.NewReference(event.Limits{}), left, 10_000}, intent.Options{})
+			log := intent.Wrap(storetest.Plain{Engine: storetest.NewReference(event.Limits{}), Most: 10_000}, intent.Options{})
 			t.Cleanup(func() { _ = log.Close() })
 			return log
 		},
