@@ -12,6 +12,7 @@ import (
 	"promethean"
 	"promethean/deadletter"
 	"promethean/event"
+	"promethean/group"
 )
 
 type order struct {
@@ -51,20 +52,21 @@ func run(ctx context.Context) (err error) {
 		}
 	}
 	fmt.Println(<-done)
-	for { // the poison one is there in a moment
-		report, err := deadletter.Replay(ctx, hub, "orders.placed", deadletter.Options{
-			Transform: func(e event.Event) (event.Event, error) {
-				e.Payload = []byte(`{"item":"cake","count":1}`)
-				return e, nil
-			},
-		})
-		if err != nil {
-			return err
-		}
-		if report.Replayed > 0 {
-			break
-		}
-		time.Sleep(time.Millisecond)
+	// The poison one is among the dead letters of the topic.
+	if _, err := hub.Subscribe(ctx, "dlq.orders.placed", "watch", promethean.Handle(func(_ context.Context, l group.Letter, _ event.Event, _ *promethean.Delivery) error {
+		done <- fmt.Sprintf("dead: %s: %s", l.Original.Payload, l.Err)
+		return nil
+	}), promethean.FromEarliest()); err != nil {
+		return err
+	}
+	fmt.Println(<-done)
+	if _, err := deadletter.Replay(ctx, hub, "orders.placed", deadletter.Options{
+		Transform: func(e event.Event) (event.Event, error) {
+			e.Payload = []byte(`{"item":"cake","count":1}`)
+			return e, nil
+		},
+	}); err != nil {
+		return err
 	}
 	fmt.Println(<-done)
 	return nil

@@ -12,5 +12,6 @@ func Example() {
 	main()
 	// Output:
 	// 2 × bread, attempt 2
+	// dead: {"item":"cake","count":0}: 0 pieces of cake
 	// 1 × cake, attempt 2
 }
