@@ -1,10 +1,51 @@
 package group
 
-import "fmt"
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
 
 // Shrink makes the bounds of the groups so small that a test can reach them.
 func (e *Engine) Shrink(handedAhead uint64, references, ranges, perKey, kept int) {
 	e.bounds = bounds{handedAhead, references, ranges, perKey, kept}
+}
+
+// Quiet says whether the engine does nothing that needs no time, and has read
+// what there is to read. It waits a moment for that.
+func (e *Engine) Quiet() bool {
+	e.mu.Lock()
+	runners := slices.Collect(maps.Values(e.runners))
+	e.mu.Unlock()
+	for _, r := range runners {
+		r.mu.Lock()
+		r.dirty = true // as if the topic had grown
+		r.read()
+		r.mu.Unlock()
+	}
+	for _, r := range runners {
+		if !r.quiet() {
+			return false
+		}
+	}
+	return true
+}
+
+func (r *runner) quiet() bool {
+	for range 1000 {
+		r.mu.Lock()
+		busy := r.reading || r.settler || r.own.stepping || len(r.members) > 0 && !r.own.owned
+		for _, q := range r.keys {
+			busy = busy || q.refilling
+		}
+		r.mu.Unlock()
+		if !busy {
+			return true
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return false
 }
 
 // Dump tells what a runner holds.

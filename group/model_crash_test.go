@@ -6,12 +6,10 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"testing/synctest"
 	"time"
 
 	"promethean/event"
 	"promethean/group"
-	"promethean/internal/crashfs"
 	"promethean/store"
 )
 
@@ -46,10 +44,7 @@ func (m *model) crash() {
 			runtime.Gosched()
 		}
 	}
-	image := m.fs.Image(m.rng.Uint64(), crashfs.Config{})
-	calls.Wait()
-	m.close()
-	m.fs = image
+	m.fail(m.rng.Uint64(), &calls)
 	m.open()
 	m.survivors(sent)
 	for _, l := range m.ledgers {
@@ -176,8 +171,14 @@ func (m *model) begin() {
 		l.paused, l.members = false, nil
 		l.enrol()
 	}
-	if m.kind == shared { // until whoever died owns nothing any more
-		time.Sleep(2 * group.DefaultOwnFor)
+	if m.shares() && m.server == nil { // until whoever died owns nothing any more
+		time.Sleep(2 * m.ownFor())
 	}
-	synctest.Wait()
+	m.settleDown()
 }
+
+// shares says whether others may have the log open.
+func (m *model) shares() bool { return m.kind == shared || m.server != nil }
+
+// steps says whether a record is written in several.
+func (m *model) steps() bool { return m.kind != whole || m.server != nil }

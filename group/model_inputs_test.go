@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"testing/synctest"
 	"time"
 
 	"promethean/event"
@@ -215,7 +214,7 @@ func (l *ledger) nackOne() {
 	n := group.Nack{Reason: "no", Dead: l.rng.IntN(6) == 0}
 	notBy := time.Now().Add(75 * time.Millisecond)
 	if l.rng.IntN(3) == 0 {
-		n.Delay, n.HasDelay = time.Duration(l.rng.IntN(5000))*time.Millisecond, true
+		n.Delay, n.HasDelay = time.Duration(l.rng.IntN(5000))*l.unit(), true
 		notBy = time.Now().Add(n.Delay)
 	}
 	l.logf("nack seq %d, %+v", f.ev.Seq, n)
@@ -247,17 +246,41 @@ func (l *ledger) extend() {
 
 // pass lets time pass.
 func (m *model) pass() {
-	d := time.Duration(m.rng.IntN(3000)) * time.Millisecond
+	d := time.Duration(m.rng.IntN(3000)) * m.unit()
 	if m.rng.IntN(4) == 0 {
 		d *= 30
 	}
 	m.sleep(d)
 }
 
+// unit is what a millisecond of the model takes.
+func (m *model) unit() time.Duration {
+	if m.server != nil {
+		return time.Millisecond / 30
+	}
+	return time.Millisecond
+}
+
 func (m *model) sleep(d time.Duration) {
 	time.Sleep(d)
-	synctest.Wait()
+	m.settleDown()
 	m.logf("%v pass", d)
+	m.expire()
+}
+
+// expire takes down which leases are over. In real time none may end in the
+// next moment, while nobody looks.
+func (m *model) expire() {
+	if m.server != nil {
+		for _, l := range m.ledgers {
+			for _, f := range l.handedOut() {
+				if left := time.Until(f.until); left < 500*time.Millisecond {
+					time.Sleep(left + 100*time.Millisecond)
+					m.settleDown()
+				}
+			}
+		}
+	}
 	for _, l := range m.ledgers {
 		for _, f := range l.handedOut() {
 			if !time.Now().Before(f.until) {
@@ -288,7 +311,7 @@ func (l *ledger) part() *member {
 // deserted is called when a member is gone. A group that others might have
 // members of is given up when it has none here, and cleanly.
 func (l *ledger) deserted() {
-	if l.kind != shared || len(l.members) > 0 {
+	if !l.shares() || len(l.members) > 0 {
 		return
 	}
 	l.fresh = false

@@ -4,59 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"maps"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"promethean/event"
 	"promethean/group"
 	"promethean/store"
 	"promethean/store/storetest"
 )
-
-// cutLog is a shared log that can be out of reach for one engine.
-type cutLog struct {
-	sharedLog
-	cut *atomic.Bool
-}
-
-func (l cutLog) err() error {
-	if l.cut.Load() {
-		return fmt.Errorf("%w: cut off", store.ErrUnavailable)
-	}
-	return nil
-}
-
-func (l cutLog) Append(ctx context.Context, b store.Batch) ([]store.Appended, error) {
-	if err := l.err(); err != nil {
-		return nil, err
-	}
-	return l.sharedLog.Append(ctx, b)
-}
-
-func (l cutLog) Read(ctx context.Context, q store.Query) iter.Seq2[event.Event, error] {
-	if err := l.err(); err != nil {
-		return func(yield func(event.Event, error) bool) { yield(event.Event{}, err) }
-	}
-	return l.sharedLog.Read(ctx, q)
-}
-
-func (l cutLog) Renew(ctx context.Context, s store.Lease, ttl time.Duration) (store.Lease, error) {
-	if err := l.err(); err != nil {
-		return s, err
-	}
-	return l.sharedLog.Renew(ctx, s, ttl)
-}
-
-func (l cutLog) Acquire(ctx context.Context, name, owner string, ttl time.Duration) (store.Lease, error) {
-	if err := l.err(); err != nil {
-		return store.Lease{}, err
-	}
-	return l.sharedLog.Acquire(ctx, name, owner, ttl)
-}
 
 // hub is one of several engines over one log.
 type hub struct {
@@ -73,7 +30,8 @@ func hubs(t *testing.T, n int) []*hub {
 	var out []*hub
 	for i := range n {
 		h := &hub{world: world{t: t, log: first.log}}
-		h.e = group.New(cutLog{sharedLog{storetest.Plain{Engine: first.log}, first.log}, &h.cut}, group.Options{Owner: fmt.Sprint("hub ", i)})
+		log := sharedLog{storetest.Plain{Engine: first.log}, first.log.(store.Leases)}
+		h.e = group.New(cutOff(log, &h.cut), group.Options{Owner: fmt.Sprint("hub ", i)})
 		out = append(out, h)
 		t.Cleanup(func() {
 			if err := h.e.Close(context.Background()); err != nil {
@@ -84,14 +42,11 @@ func hubs(t *testing.T, n int) []*hub {
 	return out
 }
 
-// settleDown lets everything happen that needs no time.
-func settleDown() { synctest.Wait() }
-
 func TestOneHubOwnsAGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := hubs(t, 2)
 		a := h[0].join("g", group.Settings{}, group.MemberOptions{})
-		settleDown()
+		synctest.Wait()
 		b := h[1].join("g", group.Settings{}, group.MemberOptions{})
 		ev := h[0].publish("x", "y", "z")
 		d := a.next()
@@ -134,7 +89,7 @@ func TestAHubLeavesCleanly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := hubs(t, 2)
 		a := h[0].join("g", group.Settings{}, group.MemberOptions{})
-		settleDown()
+		synctest.Wait()
 		b := h[1].join("g", group.Settings{}, group.MemberOptions{})
 		h[0].publish("x", "y", "z")
 		a.next()
@@ -159,7 +114,7 @@ func TestACutOffHubStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := hubs(t, 2)
 		a := h[0].join("g", group.Settings{AckTimeout: time.Hour}, group.MemberOptions{})
-		settleDown()
+		synctest.Wait()
 		b := h[1].join("g", group.Settings{}, group.MemberOptions{})
 		h[0].publish("x", "y", "z")
 		d := a.next()
@@ -186,7 +141,7 @@ func TestACutOffHubStops(t *testing.T) {
 		if at, alive := a.Alive(&d); alive {
 			t.Errorf("the late delivery is alive until %v", at)
 		}
-		settleDown()
+		synctest.Wait()
 		if i := h[1].info("g"); i.Cursor != 0 {
 			t.Errorf("the late ack counts: %+v", i)
 		}
@@ -206,7 +161,7 @@ func TestALateSettlementIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := hubs(t, 2)
 		a := h[0].join("g", group.Settings{AckTimeout: time.Hour}, group.MemberOptions{})
-		settleDown()
+		synctest.Wait()
 		ev := h[0].publish("x", "y")
 		d := a.next()
 		// Somebody takes the group over although the lease is not over: what
@@ -237,7 +192,7 @@ func TestMoveFromAnotherHub(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := hubs(t, 2)
 		a := h[0].join("g", group.Settings{}, group.MemberOptions{})
-		settleDown()
+		synctest.Wait()
 		h[0].publish("x", "y", "z")
 		for range 3 {
 			a.ack(a.next())
@@ -262,7 +217,7 @@ func TestDeadLetterIsNotDoubled(t *testing.T) {
 		h := hubs(t, 2)
 		set := group.Settings{MaxAttempts: 2}
 		a := h[0].join("g", set, group.MemberOptions{})
-		settleDown()
+		synctest.Wait()
 		b := h[1].join("g", set, group.MemberOptions{})
 		h[0].publish("x", "y")
 		d := a.next()
@@ -281,7 +236,7 @@ func TestDeadLetterIsNotDoubled(t *testing.T) {
 		if err := a.Done(&d, &group.Nack{Reason: "no"}); err != nil {
 			t.Fatal(err)
 		}
-		settleDown()
+		synctest.Wait()
 		if n := len(h[1].letters("g")); n != 1 {
 			t.Fatalf("%d dead letters, want 1", n)
 		}

@@ -3,8 +3,11 @@ package group_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,16 +22,20 @@ import (
 
 const topic = "orders.placed"
 
-// world is an engine over a log in memory.
+// world is an engine over a log: one in memory, in virtual time, or one of a
+// server.
 type world struct {
 	t    testing.TB
 	kind kind
-	fs   *crashfs.FS
-	log  *logstore.Store
+	fs   *crashfs.FS // of a log in memory
+	log  group.Log
 	e    *group.Engine
+	// server opens the log of a server; then time is real.
+	server func() (group.Log, error)
+	cut    *atomic.Bool // it is out of reach
 }
 
-// kind says what the engine makes of the log.
+// kind says what the engine makes of a log in memory.
 type kind int
 
 const (
@@ -63,20 +70,38 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
+// ownFor is how long a world owns a group without renewing.
+func (w *world) ownFor() time.Duration {
+	if w.server != nil {
+		return 2 * time.Second
+	}
+	return group.DefaultOwnFor
+}
+
 func (w *world) open() {
 	w.t.Helper()
+	o := group.Options{OwnFor: w.ownFor()}
+	if w.server != nil {
+		log, err := w.server()
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		w.cut = new(atomic.Bool)
+		w.log, w.e = log, group.New(cutOff(log, w.cut), o)
+		return
+	}
 	log, err := logstore.Open("data", logstore.Options{FS: w.fs, SegmentSize: 64 << 10, Limits: event.Limits{Payload: 8 << 10}})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.log, w.e = log, group.New(w.kind.of(log), group.Options{})
+	w.log, w.e = log, group.New(w.kind.of(log), o)
 }
 
 func (w *world) close() {
 	if w.e == nil {
 		return
 	}
-	if err := w.e.Close(context.Background()); err != nil {
+	if err := w.e.Close(context.Background()); err != nil && !errors.Is(err, store.ErrUnavailable) {
 		w.t.Error(err)
 	}
 	if err := w.log.Close(); err != nil {
@@ -88,10 +113,40 @@ func (w *world) close() {
 // crash lets the power fail and opens what is left on the disk, which is all
 // that was synced and some of the rest.
 func (w *world) crash(seed uint64) {
-	image := w.fs.Image(seed, crashfs.Config{})
+	w.fail(seed)
+	w.open()
+}
+
+// fail lets the power fail: of the disk, or of the process that talks to a
+// server. Whoever waits for an answer then gets one, or an error.
+func (w *world) fail(seed uint64, calls ...*sync.WaitGroup) {
+	image := w.fs
+	if w.server != nil {
+		w.cut.Store(true)
+	} else {
+		image = w.fs.Image(seed, crashfs.Config{})
+	}
+	for _, c := range calls {
+		c.Wait()
+	}
 	w.close()
 	w.fs = image
-	w.open()
+}
+
+// settleDown lets everything happen that needs no time.
+func (w *world) settleDown() {
+	w.t.Helper()
+	if w.server == nil {
+		synctest.Wait()
+		return
+	}
+	deadline := time.Now().Add(30 * time.Second)
+	for !w.e.Quiet() {
+		if time.Now().After(deadline) {
+			w.t.Fatal("the engine does not come to rest")
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // publish appends one event for each key and gives them with their seqs.
@@ -153,7 +208,7 @@ func (m *member) next() group.Delivery {
 // try takes an event if one can be had without letting time pass.
 func (m *member) try() (group.Delivery, bool) {
 	for range 2 { // the first may wait for a record
-		synctest.Wait()
+		m.w.settleDown()
 		if d := m.Take(1); len(d) > 0 {
 			return d[0], true
 		}
