@@ -157,29 +157,43 @@ func consumeUs(ctx context.Context, dir string, n, groups int) (out outcome, err
 	return outcome{events: int64(n * groups), elapsed: time.Since(start)}, nil
 }
 
-// embeddedJet is a JetStream server in this process, reached without a socket.
-func embeddedJet(dir string, always bool) (jetstream.JetStream, func(), error) {
-	opts := &server.Options{ServerName: "bench", JetStream: true, StoreDir: dir, DontListen: true, NoSigs: true, NoLog: true, SyncAlways: always}
-	s, err := server.NewServer(opts)
+// embeddedServer is a NATS server with JetStream in this process, reached
+// without a socket.
+func embeddedServer(dir string, always bool) (*server.Server, func(), error) {
+	s, err := server.NewServer(&server.Options{
+		ServerName: "bench", JetStream: true, StoreDir: dir, DontListen: true, NoSigs: true, NoLog: true, SyncAlways: always, MaxPayload: 4 << 20,
+	})
 	if err != nil {
 		return nil, nil, err
 	}
-	s.Start()
-	if !s.ReadyForConnections(10 * time.Second) {
-		s.Shutdown()
-		return nil, nil, errors.New("the embedded server does not come up")
-	}
-	nc, err := nats.Connect("", nats.InProcessServer(s))
-	if err != nil {
-		s.Shutdown()
-		return nil, nil, err
-	}
-	js, err := jetstream.New(nc)
 	stop := func() {
-		nc.Close()
 		s.Shutdown()
 		s.WaitForShutdown()
 	}
+	s.Start()
+	if !s.ReadyForConnections(10 * time.Second) {
+		stop()
+		return nil, nil, errors.New("the embedded server does not come up")
+	}
+	return s, stop, nil
+}
+
+// embeddedJet is a connection to such a server.
+func embeddedJet(dir string, always bool) (jetstream.JetStream, func(), error) {
+	s, end, err := embeddedServer(dir, always)
+	if err != nil {
+		return nil, nil, err
+	}
+	nc, err := nats.Connect("", nats.InProcessServer(s))
+	if err != nil {
+		end()
+		return nil, nil, err
+	}
+	stop := func() {
+		nc.Close()
+		end()
+	}
+	js, err := jetstream.New(nc)
 	if err != nil {
 		stop()
 		return nil, nil, err
@@ -189,7 +203,7 @@ func embeddedJet(dir string, always bool) (jetstream.JetStream, func(), error) {
 
 // jetTopic makes a stream that is kept in files.
 func jetTopic(ctx context.Context, js jetstream.JetStream) (jetstream.Stream, error) {
-	return js.CreateStream(ctx, jetstream.StreamConfig{Name: jetStream, Subjects: []string{jetStream + ".>"}, Storage: jetstream.FileStorage})
+	return js.CreateStream(ctx, jetstream.StreamConfig{Name: jetStream, Subjects: []string{jetStream + ".>"}, Storage: jetstream.FileStorage, AllowAtomicPublish: true})
 }
 
 // jetGroup makes a consumer with explicit acks.
