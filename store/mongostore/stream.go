@@ -1,0 +1,54 @@
+package mongostore
+
+import (
+	"errors"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+)
+
+// stream follows the server's change stream of new commits, where there is
+// one, and wakes watches at once. It only saves time: polling goes on beside
+// it, at its slowest, so a stream that fails or misses something costs a delay
+// and no event.
+func (s *Store) stream() {
+	for pause := (backOff{}); s.life.Err() == nil; {
+		err := s.follow(func() { pause = backOff{} })
+		var server mongo.ServerError
+		if errors.As(err, &server) && !transient(err) {
+			s.o.Logger.Info("mongostore: no change stream: new events of other processes are found by polling", "reason", err)
+			return
+		}
+		if pause.wait(s.life) != nil {
+			return
+		}
+	}
+}
+
+func (s *Store) follow(opened func()) error {
+	changes, err := s.commits.Watch(s.life, mongo.Pipeline{
+		{{Key: "$match", Value: bson.D{{Key: "operationType", Value: "insert"}}}},
+		{{Key: "$project", Value: bson.D{{Key: "t", Value: "$fullDocument.t"}, {Key: "last", Value: "$fullDocument.last"}}}},
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = changes.Close(s.life) }()
+	opened()
+	for changes.Next(s.life) {
+		var row struct {
+			Topic string `bson:"t"`
+			Last  int64  `bson:"last"`
+		}
+		if err := changes.Decode(&row); err != nil {
+			return err
+		}
+		if uint64(row.Last) <= s.watch.seenOf(row.Topic) {
+			continue // our own, most likely
+		}
+		if _, err := s.refresh(s.life, row.Topic); err != nil { // wakes
+			return err
+		}
+	}
+	return changes.Err()
+}
