@@ -157,6 +157,9 @@ var errShape = errors.New("unexpected shape")
 // parseCommit reads a commit. It keeps raw.
 func parseCommit(raw bson.Raw) (*commit, error) {
 	c := &commit{}
+	if size, _, ok := bsoncore.ReadLength(raw); !ok || int(size) != len(raw) || raw[size-1] != 0 {
+		return nil, damaged(nil, fmt.Errorf("%w: it is cut short", errShape))
+	}
 	elements, err := bsoncore.Document(raw).Elements()
 	if err != nil {
 		return nil, damaged(raw, err)

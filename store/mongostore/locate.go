@@ -57,7 +57,7 @@ func (s *Store) findIDs(ctx context.Context, topic string, ids []event.ID, into 
 // holdingIDs reads the commits in which ids stand. Of a single id, and of a
 // few, it has the server leave out the other events.
 func (s *Store) holdingIDs(ctx context.Context, topic string, ids bson.A) (list []*commit, err error) {
-	const few = 64
+	const few = 8
 	err = s.do(ctx, func(ctx context.Context) error {
 		list = nil
 		var found *mongo.Cursor

@@ -34,6 +34,10 @@ func transient(err error) bool {
 	if mongo.IsNetworkError(err) || mongo.IsTimeout(err) {
 		return true
 	}
+	var pool interface{ Retryable() bool } // the driver has dropped its connections
+	if errors.As(err, &pool) && pool.Retryable() {
+		return true
+	}
 	var selection topology.ServerSelectionError
 	var connection topology.ConnectionError
 	if errors.As(err, &selection) || errors.As(err, &connection) {
@@ -52,7 +56,8 @@ func transient(err error) bool {
 		return true // written, but not known to be on the majority
 	}
 	var server mongo.ServerError
-	return errors.As(err, &server) && slices.ContainsFunc(transientCodes, server.HasErrorCode)
+	return errors.As(err, &server) &&
+		(slices.ContainsFunc(transientCodes, server.HasErrorCode) || server.HasErrorMessage("deadlock detected"))
 }
 
 // duplicate says whether a unique index refused a document.

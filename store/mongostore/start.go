@@ -57,6 +57,9 @@ func (s *Store) checkServer(ctx context.Context) error {
 	if hello.Wire < oldestWire {
 		return fmt.Errorf("the server speaks wire version %d, and %d is needed: use MongoDB 4.4 or later", hello.Wire, oldestWire)
 	}
+	if !hello.Writable && hello.Msg != "isdbgrid" {
+		return errors.New("the server takes no writes: it is not the primary; name all members of the replica set in the address, and no directConnection")
+	}
 	if hello.Set == "" && hello.Msg != "isdbgrid" {
 		s.o.Logger.Info("mongostore: the server is no replica set: what is written is on one machine only", "database", s.o.Database)
 	}
@@ -65,8 +68,8 @@ func (s *Store) checkServer(ctx context.Context) error {
 
 // explain says what an error at start means and what to do.
 func (s *Store) explain(err error, doing string) error {
-	if ctx := (error)(nil); errors.Is(err, context.Canceled) {
-		return errors.Join(err, ctx)
+	if errors.Is(err, context.Canceled) {
+		return fmt.Errorf("%s: %w", doing, context.Canceled)
 	}
 	var server mongo.ServerError
 	switch {
@@ -203,7 +206,7 @@ func (s *Store) hasIndex(ctx context.Context, c *mongo.Collection, name string) 
 // makeView makes the view for people who query by hand. Nothing depends on it.
 func (s *Store) makeView(ctx context.Context) {
 	name := s.o.Prefix + "events"
-	if names, err := s.db.ListCollectionNames(ctx, bson.D{{Key: "name", Value: name}}); err == nil && len(names) > 0 {
+	if s.kindOf(ctx, name) != "" {
 		return
 	}
 	field := func(name string) bson.E { return bson.E{Key: name, Value: "$events." + name} }
@@ -220,10 +223,26 @@ func (s *Store) makeView(ctx context.Context) {
 	})
 	var server mongo.ServerError
 	switch {
+	case err == nil && s.kindOf(ctx, name) == "collection":
+		// The compatible server takes the definition and makes an empty
+		// collection, which would tell people that there are no events.
+		if err := s.db.Collection(name).Drop(ctx); err != nil {
+			s.o.Logger.Warn("mongostore: drop what should have been a view", "view", name, "error", err)
+		}
+		s.o.Logger.Info("mongostore: the server has no views: the view of events is left out", "view", name)
 	case err == nil:
 		s.o.Logger.Info("mongostore: made a view with one row per event", "view", name)
 	case errors.As(err, &server) && server.HasErrorCode(48): // somebody else has made it
 	default:
 		s.o.Logger.Info("mongostore: the view of events is left out", "view", name, "error", err)
 	}
+}
+
+// kindOf says what stands under a name: a view, a collection, or nothing.
+func (s *Store) kindOf(ctx context.Context, name string) string {
+	list, err := s.db.ListCollectionSpecifications(ctx, bson.D{{Key: "name", Value: name}})
+	if err != nil || len(list) == 0 {
+		return ""
+	}
+	return list[0].Type
 }

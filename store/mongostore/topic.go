@@ -171,21 +171,30 @@ func (s *Store) refresh(ctx context.Context, topic string) (tail, error) {
 		}
 		from.last = max(from.last, uint64(d.Tail))
 	}
-	found, err := s.findCommits(ctx, query{
-		topic: topic, from: from.last, to: noEnd, newest: true, heads: true,
-	})
-	if err != nil {
-		return tail{}, err
+	deadline := time.Now().Add(s.o.RetryFor)
+	for pause := (backOff{}); ; {
+		found, err := s.findCommits(ctx, query{topic: topic, from: from.last, to: noEnd, newest: true, heads: true})
+		if err != nil {
+			return tail{}, err
+		}
+		t := tail{}
+		if len(found) > 0 {
+			t = found[0].tail
+		}
+		if t.last >= from.last {
+			l.learn(t)
+			s.watch.visible(topic, t.last)
+			return t, nil
+		}
+		// A primary that was elected just now may not know yet how much is on
+		// the majority. A topic's end must not seem to go back meanwhile.
+		if time.Now().After(deadline) {
+			return tail{}, fmt.Errorf("%w: topic %s had seq %d, and now there is no commit at or above it", store.ErrCorrupt, topic, from.last)
+		}
+		if err := pause.wait(ctx); err != nil {
+			return tail{}, err
+		}
 	}
-	t := tail{}
-	if len(found) > 0 {
-		t = found[0].tail
-	} else if from.last > 0 {
-		return tail{}, fmt.Errorf("%w: topic %s had seq %d, and now there is no commit at or above it", store.ErrCorrupt, topic, from.last)
-	}
-	l.learn(t)
-	s.watch.visible(topic, t.last)
-	return t, nil
 }
 
 // Bounds implements [store.Log].
