@@ -2,6 +2,7 @@ package mongostore_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"sync"
@@ -111,7 +112,15 @@ func TestConformance(t *testing.T) {
 	onEach(t, func(t *testing.T, uri string) { storetest.Run(t, harness(uri)) })
 }
 
+// TestModel draws fewer sequences than rapid would: each step asks a server.
+// The flag -rapid.checks has it draw more.
 func TestModel(t *testing.T) {
+	if f := flag.Lookup("rapid.checks"); f != nil && f.Value.String() == f.DefValue {
+		if err := f.Value.Set("30"); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = f.Value.Set(f.DefValue) }()
+	}
 	onEach(t, func(t *testing.T, uri string) { storetest.Model(t, harness(uri)) })
 }
 

@@ -130,6 +130,11 @@ func (s *Store) Close() error {
 	case <-timer.C:
 	}
 	timer.Stop()
+	note, cancel := context.WithTimeout(s.life, min(s.o.Timeout, s.o.RetryFor))
+	if err := s.noteTails(note); err != nil {
+		s.o.Logger.Info("mongostore: close", "error", err)
+	}
+	cancel()
 	s.endLife()
 	<-drained
 	s.calls.Wait()

@@ -74,10 +74,10 @@ type lane struct {
 	mu      sync.Mutex
 	queue   []*request
 	running bool
-	tail    tail // a tail that was true once; the real one is not below it
-	loaded  bool // tail comes from the server
-	exists  bool // the topic has a document
-	noted   uint64
+	tail    tail   // a tail that was true once; the real one is not below it
+	loaded  bool   // tail comes from the server
+	exists  bool   // the topic has a document
+	noted   uint64 // the tail that its document notes, or an earlier one
 }
 
 func (s *Store) laneOf(topic string) *lane {
@@ -170,6 +170,9 @@ func (s *Store) refresh(ctx context.Context, topic string) (tail, error) {
 			return tail{}, err
 		}
 		from.last = max(from.last, uint64(d.Tail))
+		l.mu.Lock()
+		l.noted = max(l.noted, uint64(d.Tail))
+		l.mu.Unlock()
 	}
 	deadline := time.Now().Add(s.o.RetryFor)
 	for pause := (backOff{}); ; {

@@ -216,8 +216,11 @@ func (s *Store) cutInside(ctx context.Context, d *topicDoc, t tail, c *commit, b
 	return before, nil
 }
 
-// noteTails writes down where the topics end that this process has appended
-// to, so that who opens the store does not have to look through them.
+// noteEvery is how far a topic grows before its end is noted again.
+const noteEvery = 1000
+
+// noteTails writes down where topics end that have grown, so that who opens
+// the store does not have to look through them.
 func (s *Store) noteTails(ctx context.Context) error {
 	s.mu.Lock()
 	lanes := make([]*lane, 0, len(s.lane))
@@ -229,7 +232,7 @@ func (s *Store) noteTails(ctx context.Context) error {
 		l.mu.Lock()
 		last, noted, exists := l.tail.last, l.noted, l.exists
 		l.mu.Unlock()
-		if last == noted || !exists {
+		if last < noted+noteEvery || !exists {
 			continue
 		}
 		err := s.do(ctx, func(ctx context.Context) error {
