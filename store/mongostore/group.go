@@ -45,6 +45,14 @@ type later struct {
 	req, at, item int
 }
 
+func (p *plan) ids() []event.ID {
+	ids := make([]event.ID, len(p.items))
+	for i, it := range p.items {
+		ids[i] = it.id
+	}
+	return ids
+}
+
 // commit answers all requests of the group.
 func (g *group) commit() {
 	ctx, cancel := context.WithTimeout(g.s.life, 3*g.s.o.RetryFor)
@@ -112,7 +120,7 @@ func (g *group) run(ctx context.Context) (*plan, error) {
 			return nil, err
 		}
 		d := encodeCommit(g.l.topic, g.tail, time.Now(), newNonce(), p.items)
-		done, err := g.insert(ctx, &d)
+		done, err := g.insert(ctx, &d, p)
 		if err != nil {
 			return nil, err
 		}
@@ -258,12 +266,8 @@ func (g *group) collided(ctx context.Context, p *plan, try int) error {
 	if g.tail.last != before.last && try == 0 {
 		return nil // the place was taken; most likely no id is known
 	}
-	ids := make([]event.ID, 0, len(p.items))
-	for _, it := range p.items {
-		ids = append(ids, it.id)
-	}
 	known := len(g.stored)
-	if err := g.lookUp(ctx, ids); err != nil {
+	if err := g.lookUp(ctx, p.ids()); err != nil {
 		return err
 	}
 	if len(g.stored) > known {
@@ -283,7 +287,7 @@ func (g *group) collided(ctx context.Context, p *plan, try int) error {
 // the commit is not there and never will be: a copy of it that is still on its
 // way to the server meets the same obstacle, or lies below the topic's base,
 // where nothing counts.
-func (g *group) insert(ctx context.Context, d *draft) (bool, error) {
+func (g *group) insert(ctx context.Context, d *draft, p *plan) (bool, error) {
 	deadline := time.Now().Add(g.s.o.RetryFor)
 	lost := false // an earlier try was sent and not answered
 	for pause := (backOff{}); ; {
@@ -306,11 +310,21 @@ func (g *group) insert(ctx context.Context, d *draft) (bool, error) {
 		// Ours may be there: a later try collides with it, and an unanswered
 		// one may have arrived.
 		lost = true
+		known := false
+		if duplicate(err) {
+			// Or an id is known, and the place is free.
+			stored := make(map[event.ID]*event.Event)
+			if err := g.s.findIDs(ctx, g.l.topic, p.ids(), stored); err != nil {
+				g.forget()
+				return false, err
+			}
+			known = len(stored) > 0
+		}
 		found, mine, err := g.find(ctx, d)
 		switch {
 		case mine:
 			return g.guard(ctx, d)
-		case found:
+		case found, known && err == nil:
 			return false, nil
 		case err != nil && !errors.Is(err, store.ErrUnavailable):
 			g.forget()

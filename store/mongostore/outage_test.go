@@ -277,6 +277,34 @@ func TestLostAnswers(t *testing.T) {
 	})
 }
 
+// TestLostRetry sends known ids again over a connection that loses the first
+// request: the place is free then, and the ids are not.
+func TestLostRetry(t *testing.T) {
+	onEach(t, func(t *testing.T, uri string) {
+		p := newProxy(t, uri)
+		s := open(t, p.uri(), mongostore.Options{Database: newDatabase(t, uri), RetryFor: 20 * time.Second})
+		first := notes(3)
+		put(t, s, first...)
+		for _, how := range []fate{loseRequest, loseResponse} {
+			lost := false
+			p.setLose(func(chunk []byte) fate {
+				if lost || !bytes.Contains(chunk, []byte("\x02insert\x00")) {
+					return pass
+				}
+				lost = true
+				return how
+			})
+			fresh := note(9)
+			got := put(t, s, first[0], fresh, first[2])
+			if !got[0].Duplicate || got[0].Seq != 1 || got[1].Duplicate || !got[2].Duplicate || got[2].Seq != 3 {
+				t.Fatalf("append: %+v", got)
+			}
+		}
+		var l ledger
+		l.judge(t, s, 1)
+	})
+}
+
 // TestLostCursorAnswers: a cursor that was put or deleted, and nobody was told,
 // is no conflict for the one who did it.
 func TestLostCursorAnswers(t *testing.T) {
