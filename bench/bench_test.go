@@ -144,7 +144,7 @@ func steady(rates map[string]float64) *measured {
 	for name, rate := range rates {
 		s := &series{entry: entry{name: name}}
 		for range 3 {
-			s.rounds = append(s.rounds, outcome{events: int64(rate), elapsed: time.Second, p50: time.Duration(1e9 / rate), p99: time.Duration(1e9 / rate)})
+			s.rounds = append(s.rounds, outcome{events: int64(rate), elapsed: time.Second, p50: time.Duration(1e9 / rate), p99: time.Duration(1e9 / rate), cpu: time.Duration(rate) * time.Microsecond})
 		}
 		m.rows = append(m.rows, s)
 	}
@@ -167,6 +167,7 @@ func TestGates(t *testing.T) {
 			figConsume:  steady(map[string]float64{rowOneGroup: 400_000, rowFourGroups: 400_000, rowJetExplict: 100_000}),
 			figLive:     steady(map[string]float64{rowAlone: 2, rowBeside: 1}),
 			figStuck:    steady(map[string]float64{rowFree: 100_000, rowStuck: 80_000}),
+			figNats:     steady(map[string]float64{rowPlainSingle: 10, rowOursSingle: 8, rowPlainTake: 10, rowOursTake: 9}),
 			figDelivery: steady(map[string]float64{rowFsync: 15_000, rowUsDeliver: 12_000}),
 		},
 		history: &historyResult{
@@ -194,6 +195,13 @@ func TestGates(t *testing.T) {
 		"PASS     memory that a stuck key adds < 64 MiB: 0 MiB",
 		"FAIL     memory of an idle group < 8.0 KiB: 8.0 KiB",
 		"PASS     processor time of idle groups, of one processor < 2.00 %: 1.00 %",
+		"PASS     over nats, 64 publishers, us ÷ plain client ≥ 0.80×: 0.80×",
+		"NOT RUN  over nats, batches, us ÷ plain client ≥ 0.80×",
+		"FAIL     over nats, consuming, us ÷ plain consumer ≥ 1.00×: 0.90×",
+		"PASS     over nats, processor time an event, us ÷ plain client ≤ 1.15×: 1.00×",
+		"NOT RUN  over nats, processor time an event in batches, us ÷ plain client ≤ 1.15×",
+		"NOT RUN  over mongodb, 64 publishers, us ÷ an insert for each event ≥ 5.00×",
+		"NOT RUN  over mongodb, us ÷ inserts of the mean commit ≥ 0.60×",
 		"PASS     cold scan, events/s ≥ 1.00M: 1.00M",
 		"PASS     tail reads, events/s ≥ 3.00M: 4.00M",
 		"FAIL     peak memory < 600 MiB: 600 MiB",

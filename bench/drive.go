@@ -30,7 +30,8 @@ type outcome struct {
 	// tenths are the moments at which each tenth of the events was
 	// acknowledged, where their number was given.
 	tenths [10]time.Duration
-	peak   int64 // bytes that were live at most, where that is measured
+	cpu    time.Duration // of the process, where that is measured
+	peak   int64         // bytes that were live at most, where that is measured
 }
 
 func (o outcome) rate() float64 { return float64(o.events) / o.elapsed.Seconds() }

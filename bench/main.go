@@ -157,6 +157,9 @@ func (b *bench) figuresInTurn(ctx context.Context) error {
 	if err := b.crowdFigures(ctx); err != nil {
 		return err
 	}
+	if err := b.sharedFigures(ctx); err != nil {
+		return err
+	}
 	if b.figure(figGrowth) {
 		m, err := b.measure(ctx, variants())
 		b.results.variants = m

@@ -89,6 +89,11 @@ func (s *series) p99s() []float64 {
 	return s.each(func(o outcome) float64 { return o.p99.Seconds() })
 }
 
+// costs are the processor time of an event, in seconds.
+func (s *series) costs() []float64 {
+	return s.each(func(o outcome) float64 { return o.cpu.Seconds() / float64(max(o.events, 1)) })
+}
+
 func (s *series) peaks() []float64 {
 	return s.each(func(o outcome) float64 { return float64(o.peak) })
 }

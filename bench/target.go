@@ -92,9 +92,11 @@ const (
 	figDelivery = "delivery"
 	figStuck    = "stuck"
 	figCrowd    = "crowd"
+	figNats     = "nats"
+	figMongo    = "mongodb"
 )
 
-var figureNames = []string{figC1, figC64, figC256, figBatch, figConsume, figLive, figDelivery, figStuck, figCrowd, figScan, figGrowth, figAllocs}
+var figureNames = []string{figC1, figC64, figC256, figBatch, figConsume, figLive, figDelivery, figStuck, figCrowd, figNats, figMongo, figScan, figGrowth, figAllocs}
 
 // selection is what -only leaves. Names of figures and of targets are told
 // apart by the names themselves; none of a kind means all of that kind.
