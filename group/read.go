@@ -93,12 +93,16 @@ func (r *runner) runReader(steps int) {
 			}
 			r.dirty = false
 		}
+		due := time.Since(r.looked) >= lookEvery
 		r.mu.Unlock()
-		events, b, err := r.collect(q)
+		events, b, err := r.collect(q, due)
 		r.mu.Lock()
 		if err != nil {
 			r.breakDown(err)
 			break
+		}
+		if b.First > 0 {
+			r.looked = time.Now()
 		}
 		if r.life != life {
 			continue // all was forgotten meanwhile
@@ -115,16 +119,22 @@ func (r *runner) runReader(steps int) {
 	r.feed()
 }
 
+// lookEvery is how often a runner that reads without a gap looks where its
+// topic begins: on a server that is a question more for every read.
+const lookEvery = 100 * time.Millisecond
+
 // collect gives what a query does, if there is one, and where the topic begins
-// and ends now.
-func (r *runner) collect(q store.Query) (events []event.Event, b store.Bounds, err error) {
+// and ends now, if that is due or the events do not follow each other.
+func (r *runner) collect(q store.Query, due bool) (events []event.Event, b store.Bounds, err error) {
 	began := time.Now()
 	if q.Limit > 0 {
 		if events, err = r.list(q); err != nil {
 			return nil, b, err
 		}
 	}
-	b, err = r.e.log.Bounds(r.e.ctx, r.topic)
+	if n := len(events); due || n == 0 || n < q.Limit || events[n-1].Seq != q.After+uint64(n) {
+		b, err = r.e.log.Bounds(r.e.ctx, r.topic)
+	}
 	r.e.o.Observer.ReadAhead(r.topic, r.group, time.Since(began))
 	return events, b, err
 }

@@ -50,6 +50,7 @@ type runner struct {
 	next    uint64 // the last seq that was read
 	dirty   bool   // there may be more to read
 	reading bool
+	looked  time.Time // when it was asked where the topic begins
 	look    time.Time // when a full runner looks below again
 	first   uint64    // what lies below it is gone, as far as we know
 	mark    uint64    // while not 0: suspects lie at or below it, and come first

@@ -213,11 +213,13 @@ func (s *Store) commitBatch(t *topic, group []*request) {
 		}
 		r.seqs = seqs
 	}
+	t.tail.stored(ack.Seq-uint64(len(msgs))+1, ack.Seq)
 	t.tail.reached(ack.Seq, began)
 	s.appeared(t, ack.Seq)
 	for _, r := range group {
 		r.answer(r.seqs, nil)
 	}
+	s.tell(t, ack.Seq)
 }
 
 // publishBatch publishes messages as one atomic batch.
@@ -272,6 +274,7 @@ func (s *Store) commitSingles(t *topic, group []*request) {
 	}
 	timer := time.NewTimer(s.o.AttemptTimeout)
 	defer timer.Stop()
+	highest := uint64(0)
 	for len(left) > 0 {
 		select {
 		case m := <-answers:
@@ -281,11 +284,12 @@ func (s *Store) commitSingles(t *topic, group []*request) {
 				continue
 			}
 			delete(left, i)
-			s.single(t, r, m, began)
+			highest = max(highest, s.single(t, r, m, began))
 		case <-timer.C:
 			for _, r := range left {
 				r.answer(nil, nats.ErrTimeout)
 			}
+			s.tell(t, highest)
 			return
 		case <-s.ctx.Done():
 			for _, r := range left {
@@ -294,25 +298,28 @@ func (s *Store) commitSingles(t *topic, group []*request) {
 			return
 		}
 	}
+	s.tell(t, highest)
 	each := time.Since(began) / time.Duration(len(group))
 	if len(group) >= manySingles/2 {
 		t.queue.each = (3*t.queue.each + each) / 4
 	}
 }
 
-// single answers one of several.
-func (s *Store) single(t *topic, r *request, m *nats.Msg, began time.Time) {
+// single answers one of several, and gives its seq.
+func (s *Store) single(t *topic, r *request, m *nats.Msg, began time.Time) uint64 {
 	ack, err := readAck(m)
 	if err == nil && ack.Duplicate {
 		err = errKnown
 	}
 	if err != nil {
 		r.answer(nil, err)
-		return
+		return 0
 	}
 	raise(&t.visible, ack.Seq)
 	t.index.put(r.ids[0], ack.Seq, r.times[0])
+	t.tail.stored(ack.Seq, ack.Seq)
 	t.tail.reached(ack.Seq, began)
 	s.appeared(t, ack.Seq)
 	r.answer([]uint64{ack.Seq}, nil)
+	return ack.Seq
 }

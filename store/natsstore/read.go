@@ -72,6 +72,10 @@ type scan struct {
 // first answer is the leader's: without it a replica that lags behind could
 // hide what was acknowledged, or show what was trimmed.
 func (s *Store) read(ctx context.Context, q store.Query, each func(*event.Event) bool) error {
+	if t := s.known(q.Topic); t != nil && t.there.Load() && t.replicas.Load() == 1 && q.Key == "" && !q.Reverse && q.Until == 0 && q.After < math.MaxUint64 {
+		// There is nobody else to ask: what the one server shows is all.
+		return s.readAlone(ctx, t, q, each)
+	}
 	i, err := s.inspect(ctx, q.Topic)
 	if err != nil || i == nil {
 		return err
@@ -99,6 +103,16 @@ func (s *Store) read(ctx context.Context, q store.Query, each func(*event.Event)
 	return r.up(ctx, from, until, want, s.events(q.Topic, each))
 }
 
+// readAlone reads on from a seq to the end of a stream that one server keeps.
+func (s *Store) readAlone(ctx context.Context, t *topic, q store.Query, each func(*event.Event) bool) error {
+	r := scan{s: s, stream: t.stream}
+	want := 0
+	if q.Partition == 0 {
+		want = q.Limit
+	}
+	return r.up(ctx, q.After+1, math.MaxUint64, want, s.events(t.name, each))
+}
+
 // events decodes what a scan finds.
 func (s *Store) events(topic string, each func(*event.Event) bool) func(uint64, *nats.Msg) (bool, error) {
 	return func(seq uint64, m *nats.Msg) (bool, error) {
@@ -111,7 +125,7 @@ func (s *Store) events(topic string, each func(*event.Event) bool) func(uint64, 
 // replica shows it that has at least r.last. Batches are never torn: a page is
 // taken while nothing is written.
 func (r *scan) up(ctx context.Context, from, until uint64, want int, each func(uint64, *nats.Msg) (bool, error)) error {
-	size := 256
+	size := max(256, min(want, maxPage)) // what is known to be wanted comes at once
 	var wait time.Duration
 	for from <= until {
 		n := size

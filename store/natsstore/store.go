@@ -93,7 +93,7 @@ func open(ctx context.Context, url string, o Options) (*Store, error) {
 		s.disconnect()
 		return nil, err
 	}
-	if err := s.check(ctx); err != nil {
+	if err := errors.Join(s.check(ctx), s.listen()); err != nil {
 		s.disconnect()
 		return nil, err
 	}

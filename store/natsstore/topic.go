@@ -64,7 +64,7 @@ func (s *Store) topic(name string) *topic {
 	t := s.topics[name]
 	if t == nil {
 		t = &topic{name: name, stream: s.streamName(name), index: newIndex(), making: make(chan struct{}, 1)}
-		t.tail.restart = make(chan struct{}, 1)
+		t.tail.restart, t.tail.poke = make(chan struct{}, 1), make(chan struct{}, 1)
 		s.topics[name] = t
 	}
 	return t

@@ -3,6 +3,7 @@ package natsstore
 import (
 	"context"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -97,6 +98,46 @@ func (s *Store) stopWatcher() {
 	}
 }
 
+// Whoever has appended tells the others, by a message that nobody keeps. If it
+// is lost, they find out by asking.
+
+// tellSubject is where it is told of a topic.
+func (s *Store) tellSubject(topic string) string { return s.o.Prefix + "-wake." + topic }
+
+// tell tells the other stores that a topic has grown. It does not matter if that
+// fails.
+func (s *Store) tell(t *topic, seq uint64) {
+	if seq > 0 {
+		_ = s.nc.Publish(s.tellSubject(t.name), strconv.AppendUint(nil, seq, 10))
+	}
+}
+
+// listen hears what others tell.
+func (s *Store) listen() error {
+	_, err := s.bulk.Subscribe(s.tellSubject(">"), func(m *nats.Msg) {
+		name := strings.TrimPrefix(m.Subject, s.tellSubject(""))
+		seq, err := strconv.ParseUint(string(m.Data), 10, 64)
+		if err != nil {
+			return
+		}
+		if t := s.known(name); t == nil || !s.tailing(name) {
+			if s.watches.has(name) {
+				s.look()
+			}
+		} else if pos, _ := t.tail.at(); pos < seq {
+			t.tail.hint(seq)
+		}
+	})
+	return err
+}
+
+// has says whether somebody watches a topic.
+func (w *watches) has(topic string) bool {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	return len(w.all) > 0 || len(w.byTopic[topic]) > 0
+}
+
 // wake leaves a signal for those who watch a topic.
 func (s *Store) wake(topic string) {
 	w := &s.watches
@@ -164,11 +205,14 @@ func (s *Store) tailing(name string) bool {
 // tailTopic tails a topic that has a stream.
 func (s *Store) tailTopic(ctx context.Context, name string) {
 	t := s.topic(name)
-	if i, err := s.inspect(ctx, name); err != nil || i == nil {
+	i, err := s.inspect(ctx, name)
+	if err != nil || i == nil {
 		if err != nil && ctx.Err() == nil {
 			s.o.Logger.Warn("watch", "topic", name, "error", err)
 		}
 		return
 	}
 	s.follow(t)
+	t.tail.advance(i.first()-1, time.Time{}) // what is below is gone
+	t.tail.hint(i.State.LastSeq)
 }
