@@ -93,7 +93,7 @@ func (b *bench) measureConsume(ctx context.Context) *measured {
 	return b.roundsOf(ctx, f, map[string]func(context.Context, string) (outcome, error){
 		rowOneGroup:   func(ctx context.Context, dir string) (outcome, error) { return consumeUs(ctx, dir, p.events, 1) },
 		rowFourGroups: func(ctx context.Context, dir string) (outcome, error) { return consumeUs(ctx, dir, p.events, 4) },
-		rowJetExplict: func(ctx context.Context, dir string) (outcome, error) { return consumeJet(ctx, dir, p.events) },
+		rowJetExplict: func(ctx context.Context, dir string) (outcome, error) { return consumeJet(ctx, dir, p.events, false) },
 	}, map[string]string{rowOneGroup: "acks synced", rowFourGroups: "acks synced", rowJetExplict: notDurable})
 }
 
@@ -211,7 +211,9 @@ func jetGroup(ctx context.Context, s jetstream.Stream) (jetstream.Consumer, erro
 	return s.CreateConsumer(ctx, jetstream.ConsumerConfig{Durable: "g", AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 1000})
 }
 
-func consumeJet(ctx context.Context, dir string, n int) (out outcome, err error) {
+// consumeJet has a plain consumer handle n events. With keyed, the key is part
+// of the subject.
+func consumeJet(ctx context.Context, dir string, n int, keyed bool) (out outcome, err error) {
 	js, stop, err := embeddedJet(dir, false)
 	if err != nil {
 		return out, err
@@ -225,6 +227,9 @@ func consumeJet(ctx context.Context, dir string, n int) (out outcome, err error)
 	batch := make([]event.Event, 1)
 	for range n {
 		gen.fill(batch)
+		if keyed {
+			batch[0].Topic += "." + batch[0].Key
+		}
 		if _, err := js.PublishMsgAsync(jetMessage(&batch[0])); err != nil {
 			return out, err
 		}

@@ -71,7 +71,7 @@ func (b *bench) measureNats(ctx context.Context) *measured {
 		rowPlainBatch:  plain(4, natsBatch),
 		rowOursBatch:   ours(4, natsBatch),
 		rowPlainTake: func(ctx context.Context, dir string) (outcome, error) {
-			return timed(func() (outcome, error) { return consumeJet(ctx, dir, p.events) })
+			return consumeJet(ctx, dir, p.events, true)
 		},
 		rowOursTake: func(ctx context.Context, dir string) (outcome, error) {
 			return withNats(ctx, dir, func(log *natsstore.Store) (outcome, error) { return consumeOver(ctx, log, p.events) })
@@ -216,7 +216,11 @@ func sharedSection(m *measured, against map[string]string) section {
 		if base := m.row(against[r.name]); base != nil {
 			ratio = orDash(pairwise(r.rates(), base.rates()))
 		}
-		s.rows = append(s.rows, []string{r.name, r.durability, cells[0], cells[1], fmt.Sprintf("%.1f µs", 1e6*spreadOf(r.costs()).Median), ratio})
+		cost := "–"
+		if v := spreadOf(r.costs()).Median; v > 0 {
+			cost = fmt.Sprintf("%.1f µs", 1e6*v)
+		}
+		s.rows = append(s.rows, []string{r.name, r.durability, cells[0], cells[1], cost, ratio})
 		if r.err != nil {
 			s.note += fmt.Sprintf(" %s failed: %v.", r.name, r.err)
 		}

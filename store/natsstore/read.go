@@ -100,17 +100,41 @@ func (s *Store) read(ctx context.Context, q store.Query, each func(*event.Event)
 	if q.Reverse {
 		return r.down(ctx, q.Topic, from, until, want, each)
 	}
+	if t := s.known(q.Topic); t != nil && q.Key == "" && q.Until == 0 {
+		return s.readUp(ctx, t, &r, q, from, each)
+	}
 	return r.up(ctx, from, until, want, s.events(q.Topic, each))
 }
 
 // readAlone reads on from a seq to the end of a stream that one server keeps.
 func (s *Store) readAlone(ctx context.Context, t *topic, q store.Query, each func(*event.Event) bool) error {
 	r := scan{s: s, stream: t.stream}
+	return s.readUp(ctx, t, &r, q, q.After+1, each)
+}
+
+// readUp reads on from a seq to the end.
+func (s *Store) readUp(ctx context.Context, t *topic, r *scan, q store.Query, from uint64, each func(*event.Event) bool) error {
 	want := 0
 	if q.Partition == 0 {
 		want = q.Limit
 	}
-	return r.up(ctx, q.After+1, math.MaxUint64, want, s.events(t.name, each))
+	if want < readerMin {
+		return r.up(ctx, from, math.MaxUint64, want, s.events(t.name, each))
+	}
+	next, left, more, err := s.readOn(ctx, t, from, want, each)
+	if err != nil || !more {
+		return err
+	}
+	whole := left == want // without a reader
+	err = r.up(ctx, next, math.MaxUint64, left, s.events(t.name, func(e *event.Event) bool {
+		next = e.Seq + 1
+		left--
+		return each(e)
+	}))
+	if err == nil && left == 0 && whole {
+		t.readers.ended(next, nil)
+	}
+	return err
 }
 
 // events decodes what a scan finds.

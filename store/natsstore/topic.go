@@ -44,6 +44,7 @@ type topic struct {
 	// replicas is on how many servers the stream is, window its duplicate
 	// window, as the leader said last.
 	replicas atomic.Int64
+	readers  readers
 	window   atomic.Int64
 
 	// visible is the highest seq that was acknowledged or tailed: whoever was
@@ -108,6 +109,7 @@ func (t *topic) reset() {
 	t.woken.Store(0)
 	t.index.reset()
 	t.tail.reset()
+	t.readers.clear()
 }
 
 // inspect asks for a topic's stream: nil if there is none. The answer covers
@@ -400,6 +402,7 @@ func (s *Store) trim(ctx context.Context, name string, before uint64) error {
 	})
 	if t := s.known(name); t != nil && err == nil {
 		t.index.trim(before)
+		t.readers.clear()
 	}
 	return err
 }
