@@ -29,7 +29,9 @@
 //
 // Idempotence. Nats-Msg-Id is the id, so the server knows ids that are younger
 // than the stream's duplicate window. Older ones are in a local index: each
-// store tails each topic that it appends to, and keeps id and seq in memory.
+// store keeps id and seq of all events of the topics that it appends to in
+// memory. Its own it has from the acknowledgements; those of others it fetches
+// when they tell of them.
 // An append is taken only while every event that is missing in the index is
 // younger than half the window; else the store catches up first, or says
 // [store.ErrUnavailable]. So between them they know every id. One gap is left,
@@ -66,6 +68,10 @@
 // key. Retention and MaxBytes are the stream's MaxAge and MaxBytes; 100 ms is
 // the shortest age. Settings.Meta takes at most 90 KiB.
 //
+// Whoever has appended tells the other stores by a plain message to
+// p-wake.<topic> with the last seq. If that is lost, they find out by asking the
+// leader every two seconds, for topics that are watched.
+//
 // # When a process dies
 //
 //   - Append: the server commits a batch when its last message comes, and
@@ -85,8 +91,10 @@
 // are appended to, watched or searched by id or time: about 400 MB for ten
 // million. Topics and groups take some hundred bytes each.
 //
-// A topic with three replicas is a Raft group of the cluster, and each store
-// that uses it adds a consumer: plan for some thousands of topics, not more.
+// A topic with three replicas is a Raft group of the cluster: plan for some
+// thousands of topics, not more. Who reads a topic piece by piece gets a
+// consumer for that, which the server forgets after half a minute. What it has
+// fetched ahead may show what another process has trimmed in the last second.
 //
 // # What it lacks
 //
