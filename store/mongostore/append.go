@@ -157,14 +157,17 @@ func (s *Store) runLane(l *lane) {
 
 // gather lets those who were answered by the last commit join those who wait,
 // for a small part of the time that it took. A commit costs the server far more
-// than an event in it, and two halves of the publishers would take turns
-// otherwise, each with commits of its own.
+// than an event in it. Two halves of the publishers would take turns otherwise,
+// or the first who comes back would have a commit to himself.
 func (l *lane) gather(answered int, took time.Duration) {
+	if answered < 2 {
+		return
+	}
 	l.mu.Lock()
 	n := len(l.queue)
 	l.mu.Unlock()
 	want := n + answered
-	for began := time.Now(); n > 0 && n < want && time.Since(began) < took/8; {
+	for began := time.Now(); n < want && time.Since(began) < took/8; {
 		runtime.Gosched()
 		l.mu.Lock()
 		n = len(l.queue)
