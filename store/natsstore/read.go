@@ -118,7 +118,7 @@ func (s *Store) readUp(ctx context.Context, t *topic, r *scan, q store.Query, fr
 	if q.Partition == 0 {
 		want = q.Limit
 	}
-	if want < readerMin {
+	if want == 0 {
 		return r.up(ctx, from, math.MaxUint64, want, s.events(t.name, each))
 	}
 	next, left, more, err := s.readOn(ctx, t, from, want, each)

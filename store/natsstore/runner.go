@@ -2,10 +2,12 @@ package natsstore
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"promethean/event"
@@ -25,13 +27,28 @@ type readers struct {
 // runner is a consumer at a place. It fetches ahead: the next piece is on its
 // way while the last one is worked on.
 type runner struct {
-	next     uint64 // what it brings next
-	consumer jetstream.Consumer
-	used     time.Time
-	batch    jetstream.MessageBatch // what is on its way
-	left     int                    // messages of it that were not taken
-	age      int                    // that of the readers when it fetched
+	next  uint64 // what it brings next
+	used  time.Time
+	ask   string // where to ask for more
+	sub   *nats.Subscription
+	msgs  chan *nats.Msg
+	asked int // messages that are on their way
+	age   int // that of the readers when it was taken
 }
+
+// fetch asks for more if little is on its way.
+func (x *runner) fetch(s *Store) error {
+	if x.asked >= readerPiece {
+		return nil
+	}
+	x.asked += readerPiece
+	return s.bulk.PublishRequest(x.ask, x.sub.Subject, askForPiece)
+}
+
+var askForPiece = fmt.Appendf(nil, `{"batch":%d,"no_wait":true}`, readerPiece)
+
+// stop ends it. The server forgets the consumer by itself.
+func (x *runner) stop() { _ = x.sub.Unsubscribe() }
 
 const (
 	maxReaders = 32
@@ -42,7 +59,7 @@ const (
 	readerFresh = time.Second
 	// readerPiece is how much it fetches at a time.
 	readerPiece = 1000
-	// readerMin is how much a read must want to be worth one.
+	// readerMin is how much a read must want to be worth a new one.
 	readerMin = 64
 )
 
@@ -51,7 +68,13 @@ const (
 func (r *readers) take(next uint64) (*runner, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.list = slices.DeleteFunc(r.list, func(x *runner) bool { return time.Since(x.used) > readerFresh })
+	r.list = slices.DeleteFunc(r.list, func(x *runner) bool {
+		old := time.Since(x.used) > readerFresh
+		if old {
+			x.stop()
+		}
+		return old
+	})
 	for i, x := range r.list {
 		if x.next == next {
 			r.list = slices.Delete(r.list, i, i+1)
@@ -65,6 +88,9 @@ func (r *readers) take(next uint64) (*runner, bool) {
 func (r *readers) clear() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	for _, x := range r.list {
+		x.stop()
+	}
 	r.list, r.ends = nil, nil
 	r.age++
 }
@@ -82,13 +108,15 @@ func (r *readers) ended(next uint64, x *runner) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if x != nil && x.age != r.age {
+		x.stop()
 		return
 	}
 	if x != nil {
 		x.next, x.used = next, time.Now()
 		r.list = append(r.list, x)
 		if len(r.list) > maxReaders {
-			r.list = slices.Delete(r.list, 0, 1) // the server forgets it soon
+			r.list[0].stop()
+			r.list = slices.Delete(r.list, 0, 1)
 		}
 		return
 	}
@@ -105,35 +133,41 @@ func (r *readers) ended(next uint64, x *runner) {
 func (s *Store) readOn(ctx context.Context, t *topic, from uint64, want int, each func(*event.Event) bool) (next uint64, left int, more bool, err error) {
 	next, left = from, want
 	x, worth := t.readers.take(from)
-	if x == nil && worth {
+	if x == nil && worth && want >= readerMin {
 		x = s.newReader(ctx, t, from)
 	}
 	if x == nil {
 		return next, left, true, nil
 	}
 	x.age = t.readers.now()
-	for left > 0 {
-		if x.left == 0 {
-			if x.batch, err = x.consumer.FetchNoWait(readerPiece); err != nil {
-				return next, left, true, nil
-			}
-			x.left = readerPiece
+	whole := false
+	defer func() {
+		if whole {
+			t.readers.ended(next, x)
+		} else {
+			x.stop()
 		}
-		var m jetstream.Msg
+	}()
+	late := time.NewTimer(s.o.AttemptTimeout)
+	defer late.Stop()
+	for left > 0 {
+		if x.fetch(s) != nil {
+			return next, left, true, nil
+		}
+		var m *nats.Msg
 		select {
-		case m = <-x.batch.Messages():
+		case m = <-x.msgs:
+		case <-late.C:
+			return next, left, true, nil
 		case <-ctx.Done():
 			return next, left, false, ctx.Err()
 		}
-		if m == nil {
-			return next, left, true, nil // the end, or something went wrong
-		}
-		x.left--
 		meta, err := m.Metadata()
 		if err != nil || meta.Sequence.Stream < next {
-			return next, left, true, nil // it was made anew, and began again
+			return next, left, true, nil // no message: the end, or something went wrong
 		}
-		e, err := s.decode(t.name, m.Subject(), meta.Sequence.Stream, m.Headers(), m.Data())
+		x.asked--
+		e, err := s.decode(t.name, m.Subject, meta.Sequence.Stream, m.Header, m.Data)
 		if err != nil {
 			return next, left, false, err
 		}
@@ -143,12 +177,7 @@ func (s *Store) readOn(ctx context.Context, t *topic, from uint64, want int, eac
 			return next, left, false, nil
 		}
 	}
-	if x.left == 0 {
-		if x.batch, err = x.consumer.FetchNoWait(readerPiece); err == nil {
-			x.left = readerPiece
-		}
-	}
-	t.readers.ended(next, x)
+	whole = x.fetch(s) == nil
 	return next, left, false, nil
 }
 
@@ -163,5 +192,12 @@ func (s *Store) newReader(ctx context.Context, t *topic, from uint64) *runner {
 	if err != nil {
 		return nil
 	}
-	return &runner{next: from, consumer: c, used: time.Now()}
+	x := &runner{
+		next: from, used: time.Now(), msgs: make(chan *nats.Msg, 3*readerPiece),
+		ask: apiPrefix + "CONSUMER.MSG.NEXT." + t.stream + "." + c.CachedInfo().Name,
+	}
+	if x.sub, err = s.bulk.ChanSubscribe(s.bulk.NewInbox(), x.msgs); err != nil {
+		return nil
+	}
+	return x
 }
