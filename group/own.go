@@ -131,6 +131,7 @@ func (r *runner) takeOwnership(ctx context.Context) error {
 	}
 	r.own.owned, r.own.lease = true, lease
 	r.own.until = asked.Add(ttl - ttl/10)
+	r.e.o.Logger.Info("group is taken over", "topic", r.topic, "group", r.group, "epoch", c.Epoch, "cursor", c.Floor, "handed", c.Handed)
 	r.start(c, letters)
 	return nil
 }

@@ -53,6 +53,7 @@ type worker struct {
 	every   time.Duration
 	hub     *promethean.Hub
 	journal *os.File
+	logger  *slog.Logger
 }
 
 // open connects to the engine that a URL names.
@@ -71,12 +72,12 @@ func (w *worker) run(ctx context.Context, url, path string, ownFor time.Duration
 	if w.journal, err = os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644); err != nil {
 		return err
 	}
-	logger := slog.New(slog.NewTextHandler(os.Stderr, nil)).With("worker", w.name)
-	engine, err := open(ctx, url, logger)
+	w.logger = slog.New(slog.NewTextHandler(os.Stderr, nil)).With("worker", w.name)
+	engine, err := open(ctx, url, w.logger)
 	if err != nil {
 		return err
 	}
-	if w.hub, err = promethean.New(engine, promethean.Options{Owner: w.name, OwnFor: ownFor, Logger: logger}); err != nil {
+	if w.hub, err = promethean.New(engine, promethean.Options{Owner: w.name, OwnFor: ownFor, Logger: w.logger}); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.hub.Close()) }()
@@ -103,9 +104,11 @@ func (w *worker) run(ctx context.Context, url, path string, ownFor time.Duration
 func (w *worker) publish(ctx context.Context) {
 	key := fmt.Sprint("k", rand.IntN(keys))
 	r, err := w.hub.Emit(ctx, topic, map[string]any{"by": w.name}, promethean.Key(key))
-	if err == nil {
-		w.note("published", r.ID, key, r.Seq)
+	if err != nil {
+		w.logger.Warn("publish", "err", err)
+		return
 	}
+	w.note("published", r.ID, key, r.Seq)
 }
 
 // handle works on one event: it writes that down, acks, and writes down that

@@ -45,7 +45,7 @@ func newFleet(t *testing.T, url string, n int) *fleet {
 			_ = w.Wait()
 		}
 		if t.Failed() {
-			t.Logf("the workers said:\n%s", tail(f.stderr.String(), 8000))
+			t.Logf("the workers said:\n%s", tail(f.stderr.String(), 200_000))
 		}
 	})
 	for range n {
@@ -105,7 +105,15 @@ func (f *fleet) progress(n int, but string) {
 			return
 		}
 		if time.Now().After(deadline) {
-			f.t.Fatalf("%d of %d events were acked in a minute", acked-begin, n)
+			for _, w := range f.workers { // they say what they are at
+				_ = w.Process.Signal(syscall.SIGQUIT)
+				_ = w.Wait()
+			}
+			count := map[string]int{}
+			for _, l := range readJournal(f.t, f.journal) {
+				count[l.what+" by "+l.by]++
+			}
+			f.t.Fatalf("%d of %d events were acked in a minute; all in all %v", acked-begin, n, count)
 		}
 		time.Sleep(50 * time.Millisecond) // other processes: there is nothing to wait for but the file
 	}
