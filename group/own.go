@@ -144,16 +144,33 @@ func (r *runner) fence(ctx context.Context) (store.Cursor, error) {
 		if err != nil {
 			return c, err
 		}
+		epoch := c.Epoch + 1
+		if r.e.leases != nil {
+			// What the owner before has settled until this moment counts, so the
+			// state must not be written before he is shut out.
+			take := store.Settlement{Topic: r.topic, Group: r.group, Epoch: c.Epoch, Take: epoch}
+			if _, err = r.e.log.Append(ctx, store.Batch{Settle: []store.Settlement{take}}); err == nil {
+				c, err = r.e.log.Cursor(ctx, r.topic, r.group)
+			}
+			if errors.Is(err, store.ErrFenced) || errors.Is(err, store.ErrConflict) || err == nil && c.Epoch != epoch {
+				continue // somebody else was quicker
+			}
+			if err != nil {
+				return c, err
+			}
+		}
 		b, err := r.e.log.Bounds(ctx, r.topic)
 		if err != nil {
 			return c, err
 		}
-		c.Epoch++
+		c.Epoch = epoch
 		// What was never published was never handed out.
 		c.Handed = max(min(c.Handed, b.Last), c.Floor)
-		if c.Version, err = r.e.log.PutCursor(ctx, c); err == nil || !errors.Is(err, store.ErrConflict) && !errors.Is(err, store.ErrFenced) || r.e.leases == nil {
-			return c, err
+		c.Version, err = r.e.log.PutCursor(ctx, c)
+		if r.e.leases != nil && (errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrFenced)) {
+			continue
 		}
+		return c, err
 	}
 }
 

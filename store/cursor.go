@@ -67,6 +67,10 @@ type Settlement struct {
 	Attempts []Attempt
 	// Handed raises the watermark; a lower value changes nothing.
 	Handed uint64
+	// Take is the epoch from now on, if not 0: whoever has Epoch settles no
+	// more, and nothing that he has settled is lost. It is for engines that are
+	// [Shared]; others refuse it with ErrInvalid.
+	Take uint64
 }
 
 // Attempt is how often one event was delivered.
@@ -103,6 +107,7 @@ func (c *Cursor) Settle(s *Settlement) {
 		}
 	}
 	c.Handed = max(c.Handed, s.Handed)
+	c.Epoch = max(c.Epoch, s.Take)
 }
 
 // Clone gives an independent copy.

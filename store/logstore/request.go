@@ -86,6 +86,11 @@ func (s *Store) Append(ctx context.Context, b store.Batch) ([]store.Appended, er
 	if len(b.Events) == 0 && len(b.Settle) == 0 {
 		return nil, s.usable()
 	}
+	for i := range b.Settle {
+		if b.Settle[i].Take != 0 {
+			return nil, fmt.Errorf("settle group %s: %w: one process has the store open, and takes an epoch by PutCursor", b.Settle[i].Group, store.ErrInvalid)
+		}
+	}
 	r := s.newRequest()
 	r.batch = b
 	if err := s.prepare(r); err != nil {

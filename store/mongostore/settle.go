@@ -149,7 +149,7 @@ func (s *Store) settleGroup(ctx context.Context, l *groupLane, waiting []*settli
 		err = s.try(ctx, func(ctx context.Context) error {
 			d := encodeCursor(&next, rev, l.put)
 			result, err := s.cursors.UpdateOne(ctx, append(l.name.filter(), bson.E{Key: "rev", Value: l.rev}), bson.D{{Key: "$set", Value: bson.D{
-				{Key: "floor", Value: d.Floor}, {Key: "handed", Value: d.Handed}, {Key: "settled", Value: d.Settled},
+				{Key: "epoch", Value: d.Epoch}, {Key: "floor", Value: d.Floor}, {Key: "handed", Value: d.Handed}, {Key: "settled", Value: d.Settled},
 				{Key: "attempts", Value: d.Attempts}, {Key: "rev", Value: rev},
 			}}})
 			matched = err == nil && result.MatchedCount > 0

@@ -38,13 +38,35 @@ func (p Plain) Append(ctx context.Context, b store.Batch) ([]store.Appended, err
 			return nil, fmt.Errorf("append: %w: topics %s and %s", store.ErrInvalid, b.Events[0].Topic, e.Topic)
 		}
 	}
-	if len(b.Settle) < 2 {
-		return p.Engine.Append(ctx, b)
-	}
 	for _, s := range b.Settle {
+		if s.Take != 0 {
+			if err := p.take(ctx, s); err != nil {
+				return nil, err
+			}
+			s.Take = 0
+			s.Epoch++
+		}
 		if _, err := p.Engine.Append(ctx, store.Batch{Settle: []store.Settlement{s}}); err != nil {
 			return nil, err
 		}
 	}
-	return nil, nil
+	if len(b.Events) == 0 {
+		return nil, nil
+	}
+	return p.Engine.Append(ctx, b)
+}
+
+// take does what an engine that processes share does by itself: here one
+// process has it open.
+func (p Plain) take(ctx context.Context, s store.Settlement) error {
+	c, err := p.Cursor(ctx, s.Topic, s.Group)
+	if err != nil {
+		return err
+	}
+	if c.Epoch != s.Epoch {
+		return fmt.Errorf("settle group %s: %w", s.Group, store.ErrFenced)
+	}
+	c.Epoch = s.Take
+	_, err = p.PutCursor(ctx, c)
+	return err
 }
