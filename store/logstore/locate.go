@@ -34,11 +34,23 @@ func (s *Store) Bounds(ctx context.Context, name string) (store.Bounds, error) {
 // bounds is what readers are told. mu must be held.
 func (t *topic) bounds() store.Bounds {
 	b := store.Bounds{First: t.first, Last: t.last}
-	if stored := t.last + 1 - t.low; !b.Empty() && stored > 0 {
-		// Space below First is given back bit by bit: count the live share.
-		b.Bytes = int64(float64(t.bytes+t.memBytes) * float64(t.last+1-t.first) / float64(stored))
+	if !b.Empty() {
+		b.Bytes = live(t.bytes, t.first, t.low, t.sealed+1) + live(t.memBytes, t.first, t.sealed+1, t.last+1)
 	}
 	return b
+}
+
+// live is the share of bytes that the events from first on have, where bytes
+// is what those from low to below end take: space below first is given back
+// bit by bit, in the chunks and in memory each at its own time.
+func live(bytes int64, first, low, end uint64) int64 {
+	if first <= low || low >= end {
+		return bytes
+	}
+	if first >= end {
+		return 0
+	}
+	return int64(float64(bytes) * float64(end-first) / float64(end-low))
 }
 
 // Topics implements [store.Log].

@@ -224,7 +224,12 @@ func (s *Store) publish(m *mem, sg *sealing) {
 		t.memBytes -= mt.bytes
 	}
 	for i := range sg.sections {
-		s.byNum[sg.sections[i].topic-1].bytes += sg.sections[i].bytes
+		x := &sg.sections[i]
+		t := s.byNum[x.topic-1]
+		if t.bytes == 0 {
+			t.low = max(t.low, x.first) // what was trimmed in memory was not written
+		}
+		t.bytes += x.bytes
 	}
 	if r, ok := sg.runs[idIndex]; ok {
 		s.ids = append(slices.Clone(s.ids), r)
