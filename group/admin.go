@@ -178,7 +178,7 @@ func (r *runner) clear(err error) {
 	r.letters = make(map[uint64]*item)
 	r.ready, r.suspects, r.delays, r.leases = fifo{}, fifo{}, nil, leases{}
 	r.kept, r.tried, r.mark, r.counted, r.first = 0, nil, 0, 0, 0
-	r.acks, r.dead, r.records, r.skipped = nil, nil, nil, nil
+	r.acks, r.dead, r.records, r.skipped, r.writing = nil, nil, nil, nil, nil
 	for _, w := range r.waiters {
 		w <- err
 	}
@@ -251,6 +251,9 @@ func (w *watcher) remove(r *runner) {
 // the rest.
 func (r *runner) close() error {
 	r.mu.Lock()
+	if r.own.lapse != nil {
+		r.own.lapse.Stop()
+	}
 	if r.own.due != nil {
 		r.own.due.Stop()
 	}

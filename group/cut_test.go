@@ -18,10 +18,11 @@ type cutLog struct {
 	group.Log
 	leases store.Leases
 	cut    *atomic.Bool
+	late   *atomic.Int64 // nanoseconds that an answer about a lease takes; may be nil
 }
 
 func cutOff(log group.Log, cut *atomic.Bool) group.Log {
-	return cutLog{log, log.(store.Leases), cut}
+	return cutLog{log, log.(store.Leases), cut, nil}
 }
 
 func (cutLog) SharedByProcesses() {}
@@ -74,7 +75,11 @@ func (l cutLog) Renew(ctx context.Context, s store.Lease, ttl time.Duration) (st
 	if err := l.err(); err != nil {
 		return s, err
 	}
-	return l.leases.Renew(ctx, s, ttl)
+	renewed, err := l.leases.Renew(ctx, s, ttl)
+	if l.late != nil {
+		time.Sleep(time.Duration(l.late.Load())) // its answer is on its way
+	}
+	return renewed, err
 }
 
 func (l cutLog) Release(ctx context.Context, s store.Lease) error {

@@ -240,7 +240,7 @@ func (m *Member) lost(d *Delivery) {
 
 // hand leases the next ready item to m. mu must be held.
 func (r *runner) hand(m *Member) (*item, bool) {
-	if r.paused || r.closed || r.failed != nil || m.gone || m.inflight >= m.limit {
+	if r.paused || r.closed || r.failed != nil || m.gone || m.inflight >= m.limit || !r.isOwner() {
 		return nil, false
 	}
 	for {

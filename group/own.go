@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"promethean/event"
@@ -31,10 +30,11 @@ const DefaultOwnFor = 10 * time.Second
 
 // ownership is a runner's share in that. All but turn is under runner.mu.
 type ownership struct {
-	turn  sync.Mutex // held by whoever takes, renews or gives back; before runner.mu
-	owned bool       // always, once loaded, on an engine that is not shared
+	turn  chan struct{} // holds one while somebody takes, renews or gives back; before runner.mu
+	owned bool          // always, once loaded, on an engine that is not shared
 	lease store.Lease
 	until time.Time // it must not act as the owner after that
+	lapse *time.Timer
 	// stepping says that a step is on its way; due is the timer of the next.
 	stepping bool
 	due      *time.Timer
@@ -47,6 +47,28 @@ func (r *runner) leaseName() string { return "group\n" + r.topic + "\n" + r.grou
 func (r *runner) isOwner() bool {
 	return r.own.owned && (r.e.leases == nil || time.Now().Before(r.own.until))
 }
+
+// ownUntil says for how long the runner is the owner, by what it asked for
+// then: a server that does not answer must not keep it from stopping in time.
+// mu must be held.
+func (r *runner) ownUntil(asked time.Time) {
+	ttl := r.e.o.OwnFor
+	r.own.until = asked.Add(ttl - ttl/10)
+	if r.own.lapse == nil {
+		r.own.lapse = time.AfterFunc(time.Until(r.own.until), func() {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if !r.isOwner() && !r.closed {
+				r.giveUp(errLate)
+			}
+		})
+		return
+	}
+	r.own.lapse.Reset(time.Until(r.own.until))
+}
+
+// errLate is why an owner gives up that could not renew.
+var errLate = fmt.Errorf("%w: it was not renewed in time", ErrNotOwner)
 
 // seek has the next step of ownership taken after a while, or now. mu must be
 // held.
@@ -76,7 +98,7 @@ func (r *runner) seek(after time.Duration) {
 func (r *runner) runStep() {
 	ttl := r.e.o.OwnFor
 	next := ttl/3 - rand.N(ttl/30+1)
-	r.own.turn.Lock()
+	r.own.turn <- struct{}{}
 	r.mu.Lock()
 	members, owned, lease := len(r.members), r.own.owned, r.own.lease
 	closed := r.closed
@@ -96,7 +118,7 @@ func (r *runner) runStep() {
 			err = nil // somebody else is at it
 		}
 	}
-	r.own.turn.Unlock()
+	<-r.own.turn
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.own.stepping = false
@@ -108,9 +130,13 @@ func (r *runner) runStep() {
 	}
 }
 
-// takeOwnership becomes the owner, or fails with store.ErrHeld.
+// takeOwnership becomes the owner, or fails with store.ErrHeld. An owner whose
+// time is over begins anew too: what it handed out belongs to its old epoch.
 func (r *runner) takeOwnership(ctx context.Context) error {
 	ttl := r.e.o.OwnFor
+	r.mu.Lock()
+	r.giveUp(errLate)
+	r.mu.Unlock()
 	asked := time.Now()
 	lease, err := r.e.leases.Acquire(ctx, r.leaseName(), r.e.o.Owner, ttl)
 	if err != nil {
@@ -130,7 +156,7 @@ func (r *runner) takeOwnership(ctx context.Context) error {
 		return ErrClosed
 	}
 	r.own.owned, r.own.lease = true, lease
-	r.own.until = asked.Add(ttl - ttl/10)
+	r.ownUntil(asked)
 	r.e.o.Logger.Info("group is taken over", "topic", r.topic, "group", r.group, "epoch", c.Epoch, "cursor", c.Floor, "handed", c.Handed)
 	r.start(c, letters)
 	return nil
@@ -191,7 +217,8 @@ func (r *runner) renew(lease store.Lease) error {
 	}
 	switch {
 	case err == nil && c.Epoch == r.cur.Epoch:
-		r.own.lease, r.own.until = renewed, asked.Add(ttl-ttl/10)
+		r.own.lease = renewed
+		r.ownUntil(asked)
 	case err == nil:
 		r.giveUp(fmt.Errorf("%w: its cursor was moved", ErrNotOwner))
 	case errors.Is(err, store.ErrFenced), errors.Is(err, store.ErrNotFound), !time.Now().Before(r.own.until):
@@ -241,8 +268,12 @@ func (e *Engine) acting(ctx context.Context, topic, group string) (*runner, erro
 	if err != nil || e.leases == nil {
 		return r, err
 	}
-	r.own.turn.Lock()
-	defer r.own.turn.Unlock()
+	select {
+	case r.own.turn <- struct{}{}:
+		defer func() { <-r.own.turn }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	r.mu.Lock()
 	owner := r.isOwner()
 	r.mu.Unlock()

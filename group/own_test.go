@@ -18,7 +18,8 @@ import (
 // hub is one of several engines over one log.
 type hub struct {
 	world
-	cut atomic.Bool
+	cut  atomic.Bool
+	late atomic.Int64
 }
 
 // hubs makes engines that share a log. The log is closed after them.
@@ -31,7 +32,7 @@ func hubs(t *testing.T, n int) []*hub {
 	for i := range n {
 		h := &hub{world: world{t: t, log: first.log}}
 		log := sharedLog{storetest.Plain{Engine: first.log}, first.log.(store.Leases)}
-		h.e = group.New(cutOff(log, &h.cut), group.Options{Owner: fmt.Sprint("hub ", i)})
+		h.e = group.New(cutLog{log, log, &h.cut, &h.late}, group.Options{Owner: fmt.Sprint("hub ", i)})
 		out = append(out, h)
 		t.Cleanup(func() {
 			if err := h.e.Close(context.Background()); err != nil {
@@ -150,6 +151,38 @@ func TestACutOffHubStops(t *testing.T) {
 			b.ack(b.next())
 		}
 		if i := h[1].info("g"); i.Lag != 0 {
+			t.Errorf("%+v", i)
+		}
+	})
+}
+
+// A hub that is not answered in time stops by itself, and begins anew when it
+// is: what it had handed out before is over, and comes again.
+func TestAnOwnerThatIsNotAnsweredStops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := hubs(t, 1)
+		a := h[0].join("g", group.Settings{AckTimeout: time.Hour}, group.MemberOptions{})
+		ev := h[0].publish("x", "x", "y")
+		d := a.next()
+		h[0].late.Store(int64(group.DefaultOwnFor))
+		synctest.Wait()
+		time.Sleep(group.DefaultOwnFor/3 + group.DefaultOwnFor - group.DefaultOwnFor/10)
+		if got := a.Take(2); len(got) > 0 {
+			t.Fatalf("seq %d is handed out by one who may not be the owner", got[0].Event.Seq)
+		}
+		if at, alive := a.Alive(&d); alive {
+			t.Errorf("the delivery is alive until %v", at)
+		}
+		h[0].late.Store(0)
+		// An ack waits for the answer, takes the group again and counts.
+		if r, err := h[0].e.Ack(topic, "g", []group.Selected{{ID: d.Event.ID}}, false); err != nil || r[0].Err != nil {
+			t.Fatal(err, r)
+		}
+		for range ev[1:] {
+			a.ack(a.next())
+		}
+		synctest.Wait()
+		if i := h[0].info("g"); i.Lag != 0 || i.InFlight != 0 {
 			t.Errorf("%+v", i)
 		}
 	})

@@ -97,15 +97,15 @@ func (r *runner) runReader(steps int) {
 		r.mu.Unlock()
 		events, b, err := r.collect(q, due)
 		r.mu.Lock()
+		if r.life != life {
+			continue // all was forgotten meanwhile
+		}
 		if err != nil {
 			r.breakDown(err)
 			break
 		}
 		if b.First > 0 {
 			r.looked = time.Now()
-		}
-		if r.life != life {
-			continue // all was forgotten meanwhile
 		}
 		if b.First > max(r.first, r.cur.Floor+1) {
 			r.trimmed(b.First)
@@ -222,11 +222,11 @@ func (r *runner) refill(key string, q *keyQueue) {
 		events, err := r.list(query)
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if err != nil {
-			r.breakDown(err)
+		if r.life != life {
 			return
 		}
-		if r.life != life {
+		if err != nil {
+			r.breakDown(err)
 			return
 		}
 		q.refilling = false
@@ -236,7 +236,7 @@ func (r *runner) refill(key string, q *keyQueue) {
 		q.more = q.missed
 		for i := range events {
 			ev := events[i]
-			if ev.Seq <= r.cur.Floor || r.cur.Settled.Contains(ev.Seq) || r.held[heldName{id: ev.ID}] != nil {
+			if r.isDone(ev.Seq) || r.held[heldName{id: ev.ID}] != nil {
 				continue
 			}
 			if r.filter != nil && !r.filter(&ev) {

@@ -77,7 +77,8 @@ type runner struct {
 	acks     []*item
 	dead     []*item
 	records  []*item
-	skipped  store.Ranges // filtered out or gone
+	skipped  store.Ranges // filtered out, gone, or acked before it was read
+	writing  store.Ranges // what of that is on its way to the log
 	waiters  []chan<- error
 	ops      []func() // run by the settler between two records
 	settler  bool
@@ -95,7 +96,9 @@ func newRunner(e *Engine, n name) *runner {
 	}
 	r.reader = func() { r.runReader(math.MaxInt) }
 	r.recorder = r.runSettler
-	r.own.step = r.runStep
+	if e.leases != nil {
+		r.own.step, r.own.turn = r.runStep, make(chan struct{}, 1)
+	}
 	return r
 }
 
@@ -220,7 +223,7 @@ func (r *runner) enter(ev event.Event) {
 		r.expire(store.Range{First: gap, Last: ev.Seq - 1})
 	}
 	r.next = ev.Seq
-	if ev.Seq <= r.cur.Floor || r.cur.Settled.Contains(ev.Seq) {
+	if r.isDone(ev.Seq) {
 		return
 	}
 	if r.filter != nil && !r.filter(&ev) {
@@ -229,6 +232,12 @@ func (r *runner) enter(ev event.Event) {
 		return
 	}
 	r.admit(newItem(ev))
+}
+
+// isDone says whether an event that is not held needs no delivery: it is
+// settled, or about to be. mu must be held.
+func (r *runner) isDone(seq uint64) bool {
+	return settled(&r.cur, seq) || r.skipped.Contains(seq) || r.writing.Contains(seq)
 }
 
 // admit holds an item and finds its place. mu must be held.

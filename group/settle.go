@@ -79,9 +79,11 @@ func (r *runner) runSettler() {
 // put writes a record and takes over what it says. mu must be held; it is
 // given back meanwhile.
 func (r *runner) put(rec *record) bool {
+	r.writing = rec.skipped
 	r.mu.Unlock()
 	err := r.write(rec)
 	r.mu.Lock()
+	r.writing = nil
 	if rec.life != r.life {
 		// All was forgotten meanwhile. The items were told.
 		for _, w := range rec.waiters {
@@ -428,7 +430,7 @@ func (r *runner) ackID(id event.ID, seq uint64) error {
 		return ErrUnknownID
 	case seq == 0:
 		return ErrUnknownID
-	case seq <= r.cur.Floor || r.cur.Settled.Contains(seq):
+	case settled(&r.cur, seq):
 		return nil
 	case seq <= r.counted || r.cur.Attempts[seq] > 0:
 		// Delivered before a restart, and not read again so far.

@@ -109,20 +109,30 @@ func StartCluster(t testing.TB, n int) *Cluster {
 	return c
 }
 
-// Await waits until a leader knows n servers that are up to date.
+// Await waits until a leader knows n servers, and each that runs has caught up.
+// Where a server is stopped before that, a stream may be without a leader until
+// the server is back.
 func (c *Cluster) Await(t testing.TB, n int) {
 	t.Helper()
-	for end := time.Now().Add(startTimeout); ; {
-		for _, s := range c.Servers {
-			if r := s.run; r.Running() && r.JetStreamIsLeader() && len(r.JetStreamClusterPeers()) >= n {
-				return
-			}
-		}
+	for end := time.Now().Add(startTimeout); !c.settled(n); {
 		if time.Now().After(end) {
-			t.Fatalf("the cluster of %d servers has no leader that knows all", n)
+			t.Fatalf("the cluster of %d servers does not settle:\n%s", n, c.Describe())
 		}
 		time.Sleep(10 * time.Millisecond) // nothing tells
 	}
+}
+
+func (c *Cluster) settled(n int) bool {
+	led := false
+	for _, s := range c.Servers {
+		if r := s.run; r.Running() {
+			led = led || r.JetStreamIsLeader() && len(r.JetStreamClusterPeers()) >= n
+			if r.Healthz(&server.HealthzOptions{}).Status != "ok" {
+				return false
+			}
+		}
+	}
+	return led
 }
 
 // Leader gives the server that leads a stream, or nil.
@@ -142,4 +152,37 @@ func (c *Cluster) URL() string {
 		list = append(list, s.URL())
 	}
 	return strings.Join(list, ",")
+}
+
+// Describe says how the servers stand, for a test that has failed.
+func (c *Cluster) Describe() string {
+	var out strings.Builder
+	for _, s := range c.Servers {
+		r := s.run
+		if !r.Running() {
+			fmt.Fprintf(&out, "%s is down\n", s.o.ServerName)
+			continue
+		}
+		h := r.Healthz(&server.HealthzOptions{})
+		fmt.Fprintf(&out, "%s: leader %v, current %v, peers %v, health %s %s\n",
+			s.o.ServerName, r.JetStreamIsLeader(), r.JetStreamIsCurrent(), r.JetStreamClusterPeers(), h.Status, h.Error)
+		js, err := r.Jsz(&server.JSzOptions{Accounts: true, Streams: true, RaftGroups: true})
+		if err != nil {
+			fmt.Fprintf(&out, "\t%v\n", err)
+			continue
+		}
+		for _, a := range js.AccountDetails {
+			for _, x := range a.Streams {
+				fmt.Fprintf(&out, "\t%s: %d messages to %d", x.Name, x.State.Msgs, x.State.LastSeq)
+				if x.Cluster != nil {
+					fmt.Fprintf(&out, ", leader %q", x.Cluster.Leader)
+					for _, p := range x.Cluster.Replicas {
+						fmt.Fprintf(&out, ", %s current %v offline %v lag %d active %v", p.Name, p.Current, p.Offline, p.Lag, p.Active)
+					}
+				}
+				out.WriteByte('\n')
+			}
+		}
+	}
+	return out.String()
 }
