@@ -10,25 +10,15 @@ import (
 	"promethean"
 	"promethean/deadletter"
 	"promethean/event"
-	"promethean/store"
 	"promethean/store/logstore"
 	"promethean/store/storetest"
 )
-
-// sharedPlain is an engine that has nothing but the ports, and that other
-// processes may have open.
-type sharedPlain struct {
-	storetest.Plain
-	store.Leases
-}
-
-func (sharedPlain) SharedByProcesses() {}
 
 // A hub over an engine without abilities does what any hub does.
 func TestOverAnEngineWithoutAbilities(t *testing.T) {
 	for name, engine := range map[string]func(*logstore.Store) promethean.Log{
 		"alone":  func(s *logstore.Store) promethean.Log { return storetest.Plain{Engine: s} },
-		"shared": func(s *logstore.Store) promethean.Log { return sharedPlain{storetest.Plain{Engine: s}, s} },
+		"shared": func(s *logstore.Store) promethean.Log { return storetest.Share(s) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 
 	"promethean/group"
 	"promethean/store"
+	"promethean/store/logstore"
 	"promethean/store/storetest"
 )
 
@@ -28,10 +29,10 @@ func hubs(t *testing.T, n int) []*hub {
 	if err := first.e.Close(context.Background()); err != nil {
 		t.Fatal(err)
 	}
+	log := storetest.Share(first.log.(*logstore.Store))
 	var out []*hub
 	for i := range n {
 		h := &hub{world: world{t: t, log: first.log}}
-		log := sharedLog{storetest.Plain{Engine: first.log}, first.log.(store.Leases)}
 		h.e = group.New(cutLog{log, log, &h.cut, &h.late}, group.Options{Owner: fmt.Sprint("hub ", i)})
 		out = append(out, h)
 		t.Cleanup(func() {

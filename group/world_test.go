@@ -50,18 +50,10 @@ func (k kind) of(log *logstore.Store) group.Log {
 	case weak:
 		return storetest.Plain{Engine: log}
 	case shared:
-		return sharedLog{storetest.Plain{Engine: log}, log}
+		return storetest.Share(log)
 	}
 	return log
 }
-
-// sharedLog is one that other processes may have open.
-type sharedLog struct {
-	storetest.Plain
-	store.Leases
-}
-
-func (sharedLog) SharedByProcesses() {}
 
 func newWorld(t testing.TB) *world {
 	w := &world{t: t, fs: crashfs.New()}

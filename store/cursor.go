@@ -67,9 +67,10 @@ type Settlement struct {
 	Attempts []Attempt
 	// Handed raises the watermark; a lower value changes nothing.
 	Handed uint64
-	// Take is the epoch from now on, if not 0: whoever has Epoch settles no
-	// more, and nothing that he has settled is lost. It is for engines that are
-	// [Shared]; others refuse it with ErrInvalid.
+	// Take is the epoch from now on, if not 0; it is above Epoch. Whoever has
+	// Epoch settles no more, and nothing that he has settled is lost: reading
+	// the cursor and putting it back could do that. The version stays. It is
+	// for engines that are [Shared]; others refuse it with ErrInvalid.
 	Take uint64
 }
 

@@ -206,7 +206,7 @@ func (s *Store) apply(ctx context.Context, c *store.Cursor, waiting []*settling)
 			return refused, err
 		}
 		if highest > last {
-			w.err = fmt.Errorf("%w: seq %d is above the last, %d", store.ErrInvalid, highest, last)
+			w.err, refused = fmt.Errorf("%w: seq %d is above the last, %d", store.ErrInvalid, highest, last), true
 			continue
 		}
 		c.Settle(&w.s)

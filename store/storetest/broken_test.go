@@ -183,7 +183,30 @@ var brokenPromises = []struct {
 			}
 			return f.Reference.Append(ctx, b)
 		}
-	}, []string{"settle/refused", "settle/the version stays", "atomic/a refused settlement stores nothing"}},
+	}, []string{"settle/refused", "settle/an epoch is taken", "settle/the version stays", "atomic/a refused settlement stores nothing"}},
+	{"taking an epoch puts an old state back", func(f *faulty) {
+		f.append = func(ctx context.Context, b store.Batch) ([]store.Appended, error) {
+			if len(b.Settle) == 1 && b.Settle[0].Take != 0 {
+				s := &b.Settle[0]
+				c, err := f.Reference.Cursor(ctx, s.Topic, s.Group)
+				if err != nil {
+					return nil, err
+				}
+				for range 1_000 {
+					runtime.Gosched()
+				}
+				if c.Epoch != s.Epoch {
+					return nil, store.ErrFenced
+				}
+				c.Settle(s)
+				f.mu.Lock()
+				f.cursors[groupName{s.Topic, s.Group}] = c
+				f.mu.Unlock()
+				return nil, nil
+			}
+			return f.Reference.Append(ctx, b)
+		}
+	}, []string{"settle/an epoch is taken"}},
 	{"settlements count as versions", func(f *faulty) {
 		f.append = func(ctx context.Context, b store.Batch) ([]store.Appended, error) {
 			got, err := f.Reference.Append(ctx, b)

@@ -332,6 +332,11 @@ func (j *journal) readMark() (int64, error) {
 }
 
 func (j *journal) Append(ctx context.Context, b store.Batch) ([]store.Appended, error) {
+	for i := range b.Settle {
+		if b.Settle[i].Take != 0 {
+			return nil, store.ErrInvalid
+		}
+	}
 	got, _, err := j.commit(ctx, &change{Batch: &b})
 	return got, err
 }

@@ -3,14 +3,15 @@ package storetest
 import (
 	"context"
 	"fmt"
+	"slices"
+	"sync"
 
 	"promethean/store"
 )
 
 // Plain is an engine without its abilities: batches have events of one topic
 // or settlements, each of which is a step of its own, and are small. What is
-// built on engines is tested on it too. It hides everything but the two ports;
-// give it [store.Leases] by embedding both.
+// built on engines is tested on it too. It hides everything but the two ports.
 type Plain struct {
 	Engine
 	// Most is how many events a batch may have. Default 3.
@@ -40,11 +41,7 @@ func (p Plain) Append(ctx context.Context, b store.Batch) ([]store.Appended, err
 	}
 	for _, s := range b.Settle {
 		if s.Take != 0 {
-			if err := p.take(ctx, s); err != nil {
-				return nil, err
-			}
-			s.Take = 0
-			s.Epoch++
+			return nil, fmt.Errorf("append: %w: only a shared engine takes an epoch", store.ErrInvalid)
 		}
 		if _, err := p.Engine.Append(ctx, store.Batch{Settle: []store.Settlement{s}}); err != nil {
 			return nil, err
@@ -56,9 +53,46 @@ func (p Plain) Append(ctx context.Context, b store.Batch) ([]store.Appended, err
 	return p.Engine.Append(ctx, b)
 }
 
-// take does what an engine that processes share does by itself: here one
-// process has it open.
-func (p Plain) take(ctx context.Context, s store.Settlement) error {
+// Shared is a plain engine that several owners share, in one process.
+type Shared struct {
+	Plain
+	store.Leases
+	mu sync.Mutex // held while something is settled, or an epoch taken
+}
+
+// Share gives a plain engine that several owners may have at a time, over one
+// that one process has alone.
+func Share(e interface {
+	Engine
+	store.Leases
+}) *Shared {
+	return &Shared{Plain: Plain{Engine: e}, Leases: e}
+}
+
+// SharedByProcesses is the ability [store.Shared].
+func (p *Shared) SharedByProcesses() {}
+
+// Append implements [store.Log].
+func (p *Shared) Append(ctx context.Context, b store.Batch) ([]store.Appended, error) {
+	if len(b.Settle) == 0 {
+		return p.Plain.Append(ctx, b)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	b.Settle = slices.Clone(b.Settle)
+	for i := range b.Settle {
+		if s := &b.Settle[i]; s.Take != 0 {
+			if err := p.take(ctx, s); err != nil {
+				return nil, err
+			}
+			s.Epoch, s.Take = s.Take, 0
+		}
+	}
+	return p.Plain.Append(ctx, b)
+}
+
+// take gives a group another epoch. Unlike a real one it changes the version.
+func (p *Shared) take(ctx context.Context, s *store.Settlement) error {
 	c, err := p.Cursor(ctx, s.Topic, s.Group)
 	if err != nil {
 		return err

@@ -14,7 +14,8 @@ import (
 
 // Reference is a store.Log and store.Cursors in memory, made of plain maps and
 // one mutex: slow and obviously right. The suites are tried on it, and [Model]
-// compares engines with it. It has the abilities Settles and AtomicTopics.
+// compares engines with it. It has the abilities Settles, AtomicTopics and
+// Shared.
 //
 // Its data outlives Close: Reopen gives them back, as a disk would.
 type Reference struct {
@@ -32,6 +33,7 @@ var (
 	_ store.Leases       = (*Reference)(nil)
 	_ store.Settles      = (*Reference)(nil)
 	_ store.AtomicTopics = (*Reference)(nil)
+	_ store.Shared       = (*Reference)(nil)
 )
 
 type groupName struct{ topic, group string }
@@ -104,6 +106,9 @@ func (r *Reference) Reopen() *Reference {
 	_ = r.Close()
 	return &Reference{limits: r.limits, topics: r.topics, cursors: r.cursors, leases: r.leases, watches: make(map[*store.Watch][]string)}
 }
+
+// SharedByProcesses is the ability Shared.
+func (r *Reference) SharedByProcesses() {}
 
 // SettlesInAppend is the ability Settles.
 func (r *Reference) SettlesInAppend() {}

@@ -16,6 +16,7 @@ var settleCases = []Case{
 	{Name: "settle/twice is once", run: settleTwice},
 	{Name: "settle/the version stays", run: settleVersion},
 	{Name: "settle/refused", run: settleRefused},
+	{Name: "settle/an epoch is taken", run: settleTake},
 	{Name: "settle/what is pending counts", run: settlePending},
 	{Name: "settle/several groups at once", run: settleSeveral},
 	{Name: "settle/from many goroutines", run: settleMany},
@@ -177,10 +178,73 @@ func settleRefused(t *trial) {
 	if _, err := t.e.Append(t.ctx, store.Batch{Settle: []store.Settlement{s}}); !errors.Is(err, store.ErrNotFound) {
 		t.Fatalf("settle a deleted group: %v, want not found", err)
 	}
+	// That there is no group says more than that there is no event.
+	s.Done[0].Last = 9
+	if _, err := t.e.Append(t.ctx, store.Batch{Settle: []store.Settlement{s}}); !errors.Is(err, store.ErrNotFound) {
+		t.Fatalf("settle what does not exist in a deleted group: %v, want not found", err)
+	}
 }
 
 // settlePending settles events whose append was answered and may not be
 // durable yet: settlements are judged against all that was accepted.
+// settleTake takes the epoch away from many who settle: what they were told is
+// done is in the cursor, and afterwards they settle no more.
+func settleTake(t *trial) {
+	const settlers, each = 4, 25
+	t.putAll(notes(topicA, settlers*each))
+	t.makeGroup(store.Cursor{Topic: topicA, Group: "g", Epoch: 2})
+	take := store.Settlement{Topic: topicA, Group: "g", Epoch: 2, Take: 7}
+	if _, shared := t.e.(store.Shared); !shared {
+		if _, err := t.e.Append(t.ctx, store.Batch{Settle: []store.Settlement{take}}); !errors.Is(err, store.ErrInvalid) {
+			t.Fatalf("take an epoch: %v, want %q", err, store.ErrInvalid)
+		}
+		t.reopens(func(string) { t.wantCursor(store.Cursor{Topic: topicA, Group: "g", Version: 1, Epoch: 2}) })
+		return
+	}
+	var mu sync.Mutex
+	want := store.Cursor{Topic: topicA, Group: "g", Version: 1, Epoch: 7}
+	begun := make(chan struct{}, settlers*each)
+	var all sync.WaitGroup
+	for w := range settlers {
+		all.Go(func() {
+			for n := range each {
+				begun <- struct{}{}
+				s := done(uint64(n*settlers + w + 1))
+				s.Epoch = 2
+				_, err := t.e.Append(t.ctx, store.Batch{Settle: []store.Settlement{s}})
+				switch {
+				case err == nil:
+					mu.Lock()
+					want.Settle(&s)
+					mu.Unlock()
+				case !errors.Is(err, store.ErrFenced):
+					t.Errorf("settle: %v", err)
+				default:
+					return
+				}
+			}
+		})
+	}
+	for range settlers * each / 4 {
+		<-begun // in the middle of it
+	}
+	t.settle(take)
+	all.Wait()
+	if t.Failed() {
+		return
+	}
+	t.reopens(func(string) { t.wantCursor(want) })
+	for _, s := range []store.Settlement{{Handed: 3, Epoch: 2}, {Take: 9, Epoch: 2}, {Take: 9, Epoch: 6}} {
+		s.Topic, s.Group = topicA, "g"
+		if _, err := t.e.Append(t.ctx, store.Batch{Settle: []store.Settlement{s}}); !errors.Is(err, store.ErrFenced) {
+			t.Fatalf("settle %+v when the epoch is 7: %v, want %q", s, err, store.ErrFenced)
+		}
+	}
+	t.settle(store.Settlement{Topic: topicA, Group: "g", Epoch: 7, Take: 8, Handed: 3})
+	want.Epoch, want.Handed = 8, 3
+	t.reopens(func(string) { t.wantCursor(want) })
+}
+
 func settlePending(t *trial) {
 	t.makeGroup(store.Cursor{Topic: topicA, Group: "g"})
 	for n := range 100 {
