@@ -136,6 +136,20 @@ func TestTransient(t *testing.T) {
 	}
 }
 
+func TestFullDisk(t *testing.T) {
+	s := &Store{o: Options{}.withDefaults()}
+	for _, full := range []error{
+		mongo.CommandError{Code: 14031, Message: "too little is left"},
+		mongo.WriteException{WriteErrors: mongo.WriteErrors{{Message: `could not extend file "base/5/1": No space left on device`}}},
+	} {
+		calls := 0
+		err := s.do(context.Background(), func(context.Context) error { calls++; return full })
+		if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "disk of the server is full") || calls != 1 {
+			t.Errorf("%v is told as %v after %d calls", full, err, calls)
+		}
+	}
+}
+
 func TestExplain(t *testing.T) {
 	s := &Store{o: Options{Database: "d"}.withDefaults()}
 	for _, c := range []struct {

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"promethean/event"
+	"promethean/internal/netfault"
 	"promethean/store"
 	"promethean/store/mongostore"
 )
@@ -137,7 +138,7 @@ func TestServerAway(t *testing.T) {
 			"renew":   func() error { _, err := s.Renew(deadline(t), lease, time.Minute); return err },
 			"trim":    func() error { return s.Trim(deadline(t), topic, 2) },
 		}
-		p.setDown(true)
+		p.Down(true)
 		var all sync.WaitGroup
 		began := time.Now()
 		for what, call := range calls {
@@ -156,7 +157,7 @@ func TestServerAway(t *testing.T) {
 		if _, err := s.Append(ctx, store.Batch{Events: []event.Event{note(5)}}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("append with a context that ends: %v", err)
 		}
-		p.setDown(false)
+		p.Down(false)
 		for what, call := range calls {
 			for err := call(); err != nil; err = call() {
 				if !errors.Is(err, store.ErrUnavailable) {
@@ -205,14 +206,14 @@ func TestShortOutage(t *testing.T) {
 					}
 					l.add(events, got)
 					if n := count.Add(1); n%60 == 0 {
-						p.setDown(true)
-						time.AfterFunc(200*time.Millisecond, func() { p.setDown(false) })
+						p.Down(true)
+						time.AfterFunc(200*time.Millisecond, func() { p.Down(false) })
 					}
 				}
 			})
 		}
 		all.Wait()
-		time.AfterFunc(300*time.Millisecond, func() { p.setDown(false) })
+		time.AfterFunc(300*time.Millisecond, func() { p.Down(false) })
 		l.judge(t, s, 1)
 	})
 }
@@ -229,18 +230,18 @@ func TestLostAnswers(t *testing.T) {
 			t.Fatal(err)
 		}
 		n := 0
-		p.setLose(func(chunk []byte) fate {
+		p.Judge(func(chunk []byte) netfault.Fate {
 			if !bytes.Contains(chunk, []byte("\x02insert\x00")) && !bytes.Contains(chunk, []byte("\x02update\x00")) {
-				return pass
+				return netfault.Pass
 			}
 			n++
 			switch n % 14 { // each loss costs the driver half a second
 			case 3:
-				return loseRequest
+				return netfault.LoseRequest
 			case 6, 11:
-				return loseResponse
+				return netfault.LoseResponse
 			}
-			return pass
+			return netfault.Pass
 		})
 		var l ledger
 		var all sync.WaitGroup
@@ -269,7 +270,7 @@ func TestLostAnswers(t *testing.T) {
 			})
 		}
 		all.Wait()
-		p.setLose(nil)
+		p.Judge(nil)
 		l.judge(t, stores[0], 1)
 		if c, err := stores[1].Cursor(deadline(t), topic, "g"); err != nil || c.Floor != 8*15*3 || len(c.Settled) != 0 {
 			t.Fatalf("everything is settled, and the cursor says %+v, %v", c, err)
@@ -285,11 +286,11 @@ func TestLostRetry(t *testing.T) {
 		s := open(t, p.uri(), mongostore.Options{Database: newDatabase(t, uri), RetryFor: 20 * time.Second})
 		first := notes(3)
 		put(t, s, first...)
-		for _, how := range []fate{loseRequest, loseResponse} {
+		for _, how := range []netfault.Fate{netfault.LoseRequest, netfault.LoseResponse} {
 			lost := false
-			p.setLose(func(chunk []byte) fate {
+			p.Judge(func(chunk []byte) netfault.Fate {
 				if lost || !bytes.Contains(chunk, []byte("\x02insert\x00")) {
-					return pass
+					return netfault.Pass
 				}
 				lost = true
 				return how
@@ -314,14 +315,14 @@ func TestLostCursorAnswers(t *testing.T) {
 		s := open(t, p.uri(), mongostore.Options{Database: name, RetryFor: 30 * time.Second})
 		loseOne := func() {
 			lost := false
-			p.setLose(func(chunk []byte) fate {
+			p.Judge(func(chunk []byte) netfault.Fate {
 				for _, command := range []string{"\x02insert\x00", "\x02update\x00", "\x02delete\x00"} {
 					if !lost && bytes.Contains(chunk, []byte(command)) && bytes.Contains(chunk, []byte("promethean_cursors")) {
 						lost = true
-						return loseResponse
+						return netfault.LoseResponse
 					}
 				}
-				return pass
+				return netfault.Pass
 			})
 		}
 		for version := range uint64(3) {
@@ -352,7 +353,7 @@ func TestCloseWhileAway(t *testing.T) {
 		put(t, s, note(1))
 		w := s.Watch()
 		defer w.Stop()
-		p.setDown(true)
+		p.Down(true)
 		failed := make(chan error, 1)
 		go func() {
 			_, err := s.Append(deadline(t), store.Batch{Events: notes(1)})

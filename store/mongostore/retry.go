@@ -91,7 +91,17 @@ func unavailable(err error) error { return fmt.Errorf("%w: %w", store.ErrUnavail
 func (s *Store) try(ctx context.Context, call func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, s.o.Timeout)
 	defer cancel()
-	return call(ctx)
+	err := call(ctx)
+	if isFull(err) {
+		return unavailable(fmt.Errorf("the disk of the server is full: %w", err))
+	}
+	return err
+}
+
+// isFull says that the server has no room left. Trying again does not help.
+func isFull(err error) bool {
+	var server mongo.ServerError
+	return errors.As(err, &server) && (server.HasErrorCode(14031) || server.HasErrorMessage("No space left on device"))
 }
 
 // do makes a call that may be repeated, until it is answered.

@@ -22,6 +22,7 @@ const (
 	codeNoPeers         = 10005
 	codeClusterNotAvail = 10008
 	codeNotLeader       = 10009
+	codeNoRoom          = 10023
 	codeNoMessage       = 10037
 	codeNotEnabledAcc   = 10039
 	codeStorageExceeded = 10047
@@ -58,7 +59,7 @@ func transient(err error) bool {
 		switch int(api.ErrorCode) {
 		case codeClusterNotAvail, codeNotLeader, codeBatchIncomplete, codeBatchInflight, codeDuplicatePend, codeStoreCreate:
 			return true
-		case codeNotEnabledAcc:
+		case codeNotEnabledAcc, codeNoRoom:
 			return false
 		}
 		return api.Code == 503 || api.Code == 429 || api.Code == 408
@@ -117,7 +118,8 @@ func pause(ctx context.Context, wait *time.Duration) {
 // ctx ends. Each attempt has a time of its own, short at first: a request that
 // comes while a leader changes is never answered.
 func (s *Store) retry(ctx context.Context, try func(ctx context.Context) error) error {
-	end := time.Now().Add(s.o.RetryFor)
+	began := time.Now()
+	end := began.Add(s.o.RetryFor)
 	limit := s.o.AttemptTimeout / 8
 	for wait := time.Duration(0); ; {
 		limit = min(2*limit, s.o.AttemptTimeout)
@@ -125,13 +127,48 @@ func (s *Store) retry(ctx context.Context, try func(ctx context.Context) error) 
 		err := try(one)
 		cancel()
 		if err == nil || ctx.Err() != nil || !transient(err) {
-			return s.outcome(ctx, err)
+			return s.outcome(ctx, explain(err))
+		}
+		if err := s.denied(began); err != nil {
+			return err
 		}
 		if time.Now().After(end) {
 			return unavailable(err)
 		}
 		pause(ctx, &wait)
 	}
+}
+
+// denial is what the server said about a message that the user may not send. It
+// says so beside the answers: the request itself is never answered.
+type denial struct {
+	at  time.Time
+	err error
+}
+
+// complained hears what the server says beside the answers.
+func (s *Store) complained(_ *nats.Conn, _ *nats.Subscription, err error) {
+	if errors.Is(err, nats.ErrPermissionViolation) {
+		s.denial.Store(&denial{time.Now(), err})
+	}
+	s.o.Logger.Warn("the NATS server complains", "err", err)
+}
+
+// denied is the error of a call that began then and was not answered, if the
+// server has said since that the user may not do something.
+func (s *Store) denied(began time.Time) error {
+	if d := s.denial.Load(); d != nil && !d.at.Before(began) {
+		return fmt.Errorf("the user lacks a permission: %s", d.err.Error()) // not wrapped: trying again is no use
+	}
+	return nil
+}
+
+// explain says what to do about an error that trying again does not help.
+func explain(err error) error {
+	if codeOf(err) == codeNoRoom {
+		return unavailable(fmt.Errorf("the server may keep no more, raise max_file_store or remove events: %w", err))
+	}
+	return err
 }
 
 func unavailable(err error) error {

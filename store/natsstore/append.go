@@ -114,13 +114,17 @@ type appending struct {
 func (a *appending) run(ctx context.Context) ([]store.Appended, error) {
 	a.findTwins()
 	a.strong = !a.simple()
-	end := time.Now().Add(a.s.o.RetryFor)
+	began := time.Now()
+	end := began.Add(a.s.o.RetryFor)
 	for wait := time.Duration(0); ; {
 		err := a.try(ctx)
 		if err == nil {
 			return a.answers, nil
 		}
 		if ctx.Err() != nil || !errors.Is(err, errAgain) && !transient(err) {
+			return nil, explain(err)
+		}
+		if err := a.s.denied(began); err != nil {
 			return nil, err
 		}
 		if time.Now().After(end) {

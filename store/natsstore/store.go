@@ -29,6 +29,7 @@ type Store struct {
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
 	closing atomic.Bool
+	denial  atomic.Pointer[denial] // the last one
 	once    sync.Once
 	work    sync.WaitGroup // tails, committers, the watcher
 
@@ -109,7 +110,7 @@ func (s *Store) connect(ctx context.Context, url string) error {
 		if err != nil {
 			return err
 		}
-		opts = append(opts, nats.ReconnectHandler(func(*nats.Conn) { s.reconnected() }))
+		opts = append(opts, nats.ReconnectHandler(func(*nats.Conn) { s.reconnected() }), nats.ErrorHandler(s.complained))
 		err = s.retry(ctx, func(context.Context) (err error) {
 			*c.conn, err = nats.Connect(url, opts...)
 			return err
