@@ -73,6 +73,7 @@ func overPlain(t *testing.T, hub *promethean.Hub) {
 		t.Fatal(err)
 	}
 	time.Sleep(time.Minute)
+	synctest.Wait()
 	counts, err := deadletter.Counts(ctx, hub)
 	if err != nil || len(counts) != 1 || counts[0].Letters != 3 { // 3, and those of its key behind it
 		t.Fatalf("dead letters: %+v, %v", counts, err)
@@ -82,6 +83,7 @@ func overPlain(t *testing.T, hub *promethean.Hub) {
 		t.Fatalf("replay: %+v, %v", rep, err)
 	}
 	time.Sleep(time.Minute)
+	synctest.Wait()
 	for seq := uint64(1); seq <= 5; seq++ {
 		if handled[seq] != 1 {
 			t.Errorf("seq %d was handled %d times", seq, handled[seq])
@@ -92,6 +94,7 @@ func overPlain(t *testing.T, hub *promethean.Hub) {
 		t.Fatal(err)
 	}
 	time.Sleep(time.Minute)
+	synctest.Wait()
 	if lag, err := hub.Lag(ctx, "orders.placed", "g"); err != nil || lag.Events != 0 || handled[1] != 1 {
 		t.Errorf("lag %+v, %v; seq 1 was handled %d times", lag, err, handled[1])
 	}
