@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
@@ -51,22 +52,26 @@ func (s *Store) findCommits(ctx context.Context, q query) (list []*commit, err e
 		o.SetProjection(bson.D{{Key: "events", Value: 0}})
 	}
 	err = s.do(ctx, func(ctx context.Context) error {
-		list = nil
 		found, err := s.commits.Find(ctx, filter, o)
-		if err != nil {
-			return err
+		if err == nil {
+			list, err = parseAll(ctx, found)
 		}
-		defer func() { _ = found.Close(context.WithoutCancel(ctx)) }()
-		for found.Next(ctx) {
-			c, err := parseCommit(slices.Clone(found.Current))
-			if err != nil {
-				return err
-			}
-			list = append(list, c)
-		}
-		return found.Err()
+		return err
 	})
 	return list, err
+}
+
+// parseAll reads the commits that a cursor gives, and closes it.
+func parseAll(ctx context.Context, found *mongo.Cursor) (list []*commit, err error) {
+	defer func() { _ = found.Close(context.WithoutCancel(ctx)) }()
+	for found.Next(ctx) {
+		c, err := parseCommit(slices.Clone(found.Current))
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, c)
+	}
+	return list, found.Err()
 }
 
 // counting reads commits, and then the topic's document, and leaves out what

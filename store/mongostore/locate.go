@@ -59,7 +59,6 @@ func (s *Store) findIDs(ctx context.Context, topic string, ids []event.ID, into 
 func (s *Store) holdingIDs(ctx context.Context, topic string, ids bson.A) (list []*commit, err error) {
 	const few = 8
 	err = s.do(ctx, func(ctx context.Context) error {
-		list = nil
 		var found *mongo.Cursor
 		var err error
 		switch {
@@ -77,18 +76,10 @@ func (s *Store) holdingIDs(ctx context.Context, topic string, ids bson.A) (list 
 		default:
 			found, err = s.commits.Find(ctx, bson.D{{Key: "t", Value: topic}, {Key: "events.id", Value: bson.D{{Key: "$in", Value: ids}}}})
 		}
-		if err != nil {
-			return err
+		if err == nil {
+			list, err = parseAll(ctx, found)
 		}
-		defer func() { _ = found.Close(context.WithoutCancel(ctx)) }()
-		for found.Next(ctx) {
-			c, err := parseCommit(slices.Clone(found.Current))
-			if err != nil {
-				return err
-			}
-			list = append(list, c)
-		}
-		return found.Err()
+		return err
 	})
 	return list, err
 }
