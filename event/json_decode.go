@@ -28,7 +28,13 @@ func DecodeJSON(data []byte, e *Event) error {
 	s := newScanner(bytes.Clone(data))
 	defer s.free()
 	d := decoder{scanner: s, e: e}
-	if err := d.event(); err != nil {
+	i, err := d.event(s.space(0))
+	if err == nil {
+		if i = s.space(i); i < len(s.data) {
+			err = s.unexpected(i, "must be one value, nothing may follow it")
+		}
+	}
+	if err != nil {
 		*e = Event{}
 		return err
 	}
@@ -61,10 +67,10 @@ const (
 	fieldTags
 )
 
-func (d *decoder) event() *RuleError {
-	i := d.space(0)
+// event reads the event at i and returns the offset after it.
+func (d *decoder) event(i int) (int, *RuleError) {
 	if i >= len(d.data) || d.data[i] != '{' {
-		return d.wrongType(i, "", "an event must be an object")
+		return i, d.wrongType(i, "", "an event must be an object")
 	}
 	seen := 0
 	i = d.space(i + 1)
@@ -74,25 +80,25 @@ func (d *decoder) event() *RuleError {
 		}
 		start := i
 		if i >= len(d.data) || d.data[i] != '"' {
-			return d.unexpected(i, "a name in quotes must stand here")
+			return i, d.unexpected(i, "a name in quotes must stand here")
 		}
 		end, escaped, err := d.text(i)
 		if err != nil {
-			return err
+			return end, err
 		}
 		field := d.str(start, end, escaped)
 		if i = d.space(end); i >= len(d.data) || d.data[i] != ':' {
-			return d.unexpected(i, "a colon must stand here")
+			return i, d.unexpected(i, "a colon must stand here")
 		}
 		bit, i2, err := d.field(field, d.space(i+1))
 		if err != nil {
 			if err.Field == "" && errors.Is(err.Kind, ErrBadJSON) {
 				err.Field = field
 			}
-			return err
+			return i2, err
 		}
 		if seen&bit != 0 {
-			return d.fail(start, "a name must stand once in an object", quote(field))
+			return start, d.fail(start, "a name must stand once in an object", quote(field))
 		}
 		seen |= bit
 		i = d.space(i2)
@@ -103,15 +109,12 @@ func (d *decoder) event() *RuleError {
 		if i < len(d.data) && d.data[i] == '}' {
 			break
 		}
-		return d.unexpected(i, "a comma or the end of the object must stand here")
-	}
-	if i = d.space(i + 1); i < len(d.data) {
-		return d.unexpected(i, "must be one value, nothing may follow it")
+		return i, d.unexpected(i, "a comma or the end of the object must stand here")
 	}
 	if seen&fieldPayload == 0 {
-		return &RuleError{Field: "payload", Rule: "must be there; null is a payload", Kind: ErrInvalidArgument}
+		return i, &RuleError{Field: "payload", Rule: "must be there; null is a payload", Kind: ErrInvalidArgument}
 	}
-	return nil
+	return i + 1, nil
 }
 
 // field reads the value of one field at i. It returns the field's bit and the
