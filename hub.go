@@ -74,12 +74,16 @@ type Hub struct {
 	workers *pool.Pool
 	timed   bool // somebody wants to know how long handlers take
 
-	mu     sync.Mutex
-	subs   map[*subscription]struct{}
-	fans   map[*fan]struct{}
-	topics map[string]*topicState
-	closed bool
-	err    error
+	mu   sync.Mutex
+	subs map[*subscription]struct{}
+	fans map[*fan]struct{}
+	// follows are told of topics that are new.
+	follows map[*Following]struct{}
+	topics  map[string]*topicState
+	// notices are those of a shared engine; nil where there is no other hub.
+	notices *notices
+	closed  bool
+	err     error
 }
 
 // topicState is what the hub remembers of a topic.
@@ -130,16 +134,25 @@ func New(log Log, o Options) (*Hub, error) {
 	log = intent.Wrap(log, intent.Options{Limits: o.Limits, Logger: o.Logger})
 	h := &Hub{
 		log: log, o: o, workers: pool.New(), timed: !untold,
-		groups: group.New(log, group.Options{Logger: o.Logger, Observer: o.Metrics, Owner: o.Owner, OwnFor: o.OwnFor}),
-		subs:   make(map[*subscription]struct{}),
-		fans:   make(map[*fan]struct{}),
-		topics: make(map[string]*topicState),
+		groups:  group.New(log, group.Options{Logger: o.Logger, Observer: o.Metrics, Owner: o.Owner, OwnFor: o.OwnFor}),
+		subs:    make(map[*subscription]struct{}),
+		fans:    make(map[*fan]struct{}),
+		follows: make(map[*Following]struct{}),
+		topics:  make(map[string]*topicState),
+	}
+	// What is told after this is heard, so nothing is missed between the two.
+	told, err := log.Bounds(context.Background(), noticeTopic)
+	if err != nil {
+		return nil, errors.Join(err, log.Close())
 	}
 	for t, err := range log.Topics(context.Background()) {
 		if err != nil {
 			return nil, errors.Join(err, log.Close())
 		}
 		h.topics[t.Name] = &topicState{partitions: max(t.Settings.Partitions, 1)}
+	}
+	if _, shared := log.(store.Shared); shared {
+		h.listen(told.Last)
 	}
 	o.Metrics.Attach(h)
 	return h, nil
@@ -172,6 +185,9 @@ func (h *Hub) Close() error {
 	}
 	wg.Wait()
 	h.workers.Close()
+	if h.notices != nil {
+		h.notices.stop()
+	}
 	errs[len(ending)] = h.groups.Close(ctx)
 	errs[len(ending)+1] = h.log.Close()
 	err := errors.Join(errs...)
@@ -200,17 +216,30 @@ func (h *Hub) Read(ctx context.Context, q store.Query) iter.Seq2[event.Event, er
 	}
 }
 
+// Limits are those of what is published, defaults filled in.
+func (h *Hub) Limits() event.Limits {
+	l := h.o.Limits
+	if l.Payload <= 0 {
+		l.Payload = event.DefaultPayload
+	}
+	return l
+}
+
 // Topics yields all topics by name.
 func (h *Hub) Topics(ctx context.Context) iter.Seq2[store.Topic, error] { return h.log.Topics(ctx) }
 
-// SetTopic changes a topic's settings, and makes it if need be.
+// SetTopic changes a topic's settings, and makes it if need be. Other hubs on
+// the same engine learn of it within moments.
 func (h *Hub) SetTopic(ctx context.Context, topic string, s store.Settings) error {
 	if err := h.log.SetTopic(ctx, topic, s); err != nil {
 		return err
 	}
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	h.known(topic).partitions = max(s.Partitions, 1)
+	h.mu.Unlock()
+	if h.notices != nil {
+		h.notices.changed(topic)
+	}
 	return nil
 }
 
@@ -221,7 +250,7 @@ func (h *Hub) known(topic string) *topicState {
 	if t == nil {
 		t = &topicState{partitions: 1}
 		h.topics[topic] = t
-		for f := range h.fans {
+		for f := range h.follows {
 			f.appeared(topic)
 		}
 	}

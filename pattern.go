@@ -14,9 +14,9 @@ import (
 
 func isPattern(topic string) bool { return strings.Contains(topic, "*") }
 
-// checkPattern says what is wrong with a topic or pattern: segments of a topic,
+// CheckPattern says what is wrong with a topic or pattern: segments of a topic,
 // "*" for any one and "**" for any number of them.
-func checkPattern(p string) error {
+func CheckPattern(p string) error {
 	plain := make([]string, 0, 8)
 	for s := range strings.SplitSeq(p, ".") {
 		if s == "*" || s == "**" {
@@ -33,53 +33,33 @@ func checkPattern(p string) error {
 // MatchTopic says whether a topic fits a pattern: "*" stands for one segment,
 // "**" for any number of them, also none. A pattern that begins with a
 // wildcard never fits the hub's own topics under dlq. and system.
-func MatchTopic(pattern, topic string) bool {
-	if strings.HasPrefix(pattern, "*") && (strings.HasPrefix(topic, "dlq.") || strings.HasPrefix(topic, "system.")) {
-		return false
-	}
-	return matchSegments(strings.Split(pattern, "."), strings.Split(topic, "."))
-}
+func MatchTopic(pattern, topic string) bool { return event.MatchPattern(pattern, topic) }
 
-func matchSegments(pattern, topic []string) bool {
-	for len(pattern) > 0 {
-		if pattern[0] == "**" {
-			for i := range len(topic) + 1 {
-				if matchSegments(pattern[1:], topic[i:]) {
-					return true
-				}
-			}
-			return false
-		}
-		if len(topic) == 0 || pattern[0] != "*" && pattern[0] != topic[0] {
-			return false
-		}
-		pattern, topic = pattern[1:], topic[1:]
-	}
-	return len(topic) == 0
-}
-
-// fan is a subscription to several topics.
-type fan struct {
+// Following is a set of topics that grows: those that are named, and those
+// that fit a pattern, also the ones that appear later.
+type Following struct {
 	h        *Hub
 	patterns []string
-	group    string
-	handler  Handler
-	o        *SubscribeOptions
-	ctx      context.Context
+	join     func(topic string, fresh bool) error
 
 	mu      sync.Mutex
-	subs    map[string]*subscription
+	joined  map[string]struct{}
 	stopped bool
 	joining sync.WaitGroup
 }
 
-func (h *Hub) fanOut(ctx context.Context, patterns []string, name string, handler Handler, o *SubscribeOptions) (Subscription, error) {
+// Follow calls join for each topic that is named among patterns or fits one of
+// them, and from then on for each that appears and fits: fresh is true for
+// those, which are to be read from their first event. join is called for one
+// topic at a time, and once for each. If it fails for one that is there already,
+// Follow fails with its error; if it fails for a fresh one, that is logged.
+func (h *Hub) Follow(patterns []string, join func(topic string, fresh bool) error) (*Following, error) {
 	for _, p := range patterns {
-		if err := checkPattern(p); err != nil {
+		if err := CheckPattern(p); err != nil {
 			return nil, fmt.Errorf("subscribe: %w", err)
 		}
 	}
-	f := &fan{h: h, patterns: patterns, group: name, handler: handler, o: o, ctx: context.WithoutCancel(ctx), subs: make(map[string]*subscription)}
+	f := &Following{h: h, patterns: patterns, join: join, joined: make(map[string]struct{})}
 	// From here on new topics are told to f, which then has to wait for mu.
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -99,66 +79,111 @@ func (h *Hub) fanOut(ctx context.Context, patterns []string, name string, handle
 			topics = append(topics, t)
 		}
 	}
-	h.fans[f] = struct{}{}
+	h.follows[f] = struct{}{}
 	h.mu.Unlock()
 	slices.Sort(topics)
 	for _, t := range slices.Compact(topics) {
-		s, err := h.subscribe(ctx, t, name, handler, o)
-		if err != nil {
-			return nil, errors.Join(err, f.stopLocked(ctx))
+		if err := join(t, false); err != nil {
+			f.leave()
+			return nil, err
 		}
-		f.subs[t] = s
+		f.joined[t] = struct{}{}
 	}
 	return f, nil
 }
 
-func (f *fan) fits(topic string) bool {
+func (f *Following) fits(topic string) bool {
 	return slices.ContainsFunc(f.patterns, func(p string) bool { return isPattern(p) && MatchTopic(p, topic) })
 }
 
 // appeared is called when a topic is new, with Hub.mu held.
-func (f *fan) appeared(topic string) {
+func (f *Following) appeared(topic string) {
 	if f.fits(topic) {
-		f.joining.Go(func() { f.join(topic) })
+		f.joining.Go(func() { f.add(topic) })
 	}
 }
 
-// join subscribes to a topic that is new, from its first event.
-func (f *fan) join(topic string) {
+func (f *Following) add(topic string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.stopped || f.subs[topic] != nil {
+	if _, known := f.joined[topic]; known || f.stopped {
 		return
 	}
-	o := *f.o
-	o.Start = Place{From: group.Earliest}
-	s, err := f.h.subscribe(f.ctx, topic, f.group, f.handler, &o)
+	if err := f.join(topic, true); err != nil {
+		f.h.o.Logger.Error("join a new topic", "topic", topic, "err", err)
+		return
+	}
+	f.joined[topic] = struct{}{}
+}
+
+// leave must be called with mu held.
+func (f *Following) leave() {
+	f.stopped = true
+	f.h.mu.Lock()
+	delete(f.h.follows, f)
+	f.h.mu.Unlock()
+}
+
+// Stop ends it. When it has returned, join is not called any more.
+func (f *Following) Stop() {
+	f.mu.Lock()
+	f.leave()
+	f.mu.Unlock()
+	f.joining.Wait()
+}
+
+// fan is a subscription to several topics.
+type fan struct {
+	h      *Hub
+	follow *Following
+
+	mu   sync.Mutex
+	subs []*subscription
+}
+
+func (h *Hub) fanOut(ctx context.Context, patterns []string, name string, handler Handler, o *SubscribeOptions) (Subscription, error) {
+	f := &fan{h: h}
+	later := context.WithoutCancel(ctx)
+	follow, err := h.Follow(patterns, func(topic string, fresh bool) error {
+		ctx, o := ctx, o
+		if fresh {
+			ctx = later
+			c := *o
+			c.Start = Place{From: group.Earliest}
+			o = &c
+		}
+		s, err := h.subscribe(ctx, topic, name, handler, o)
+		if err != nil {
+			return err
+		}
+		f.mu.Lock()
+		f.subs = append(f.subs, s)
+		f.mu.Unlock()
+		return nil
+	})
 	if err != nil {
-		f.h.o.Logger.Error("subscribe to a new topic", "topic", topic, "group", f.group, "err", err)
-		return
+		return nil, errors.Join(err, f.each(ctx, (*subscription).Stop))
 	}
-	f.subs[topic] = s
+	f.follow = follow
+	h.mu.Lock()
+	closed := h.closed
+	if !closed {
+		h.fans[f] = struct{}{}
+	}
+	h.mu.Unlock()
+	if closed {
+		return nil, errors.Join(ErrClosed, f.Stop(ctx))
+	}
+	return f, nil
 }
 
 // Stop implements [Subscription].
 func (f *fan) Stop(ctx context.Context) error {
-	f.mu.Lock()
-	err := f.stopLocked(ctx)
-	f.mu.Unlock()
-	f.joining.Wait()
-	return err
-}
-
-func (f *fan) stopLocked(ctx context.Context) error {
-	f.stopped = true
 	f.h.mu.Lock()
 	delete(f.h.fans, f)
 	f.h.mu.Unlock()
-	var errs []error
-	for _, s := range f.subs {
-		errs = append(errs, s.Stop(ctx))
-	}
-	return errors.Join(errs...)
+	f.follow.Stop()
+	return f.each(ctx, (*subscription).Stop)
 }
 
 // Pause implements [Subscription].

@@ -91,7 +91,12 @@ func (h *Hub) PublishIf(ctx context.Context, expect []store.Expect, events ...ev
 	}
 	h.mu.Lock()
 	for i := range batch {
-		h.known(batch[i].Topic)
+		if topic := batch[i].Topic; h.topics[topic] == nil {
+			h.known(topic)
+			if h.notices != nil && !h.closed {
+				h.notices.appeared(topic)
+			}
+		}
 	}
 	h.mu.Unlock()
 	return out, nil

@@ -129,9 +129,13 @@ func TestRetentionMakesRoom(t *testing.T) {
 		for k := range 20 {
 			keys = append(keys, string(rune('a'+k)))
 		}
-		w.publish(keys...)
+		w.publish(keys[:10]...)
 		for d, ok := m.try(); ok; d, ok = m.try() {
 			w.nack("g", d.Event.ID, group.Nack{Reason: "no"})
+		}
+		w.publish(keys[10:]...) // the group is full: these are not read
+		if d, ok := m.try(); ok {
+			w.t.Fatalf("seq %d is delivered to a full group", d.Event.Seq)
 		}
 		if got := w.info("g"); got.Cursor != 0 {
 			w.t.Fatalf("the cursor is %d", got.Cursor)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"sync"
 
 	"cel.dev/cel-go/cel"
@@ -32,11 +33,12 @@ var filterEnv = sync.OnceValues(func() (*cel.Env, error) {
 		cel.Variable("payload", cel.DynType),
 		cel.Variable("tags", cel.ListType(cel.StringType)),
 		cel.Variable("caused_by", cel.ListType(cel.StringType)),
+		cel.Variable("event", cel.MapType(cel.StringType, cel.DynType)),
 	)
 })
 
 // CompileFilter compiles a CEL expression over the fields of an event, by the
-// names they have in JSON. An event passes if it is true; one for which it has
+// names they have in JSON, alone or as fields of "event". An event passes if it is true; one for which it has
 // no value, because the payload lacks a field say, does not. An empty
 // expression is nil, which takes everything.
 func CompileFilter(expr string) (func(*event.Event) bool, error) {
@@ -61,8 +63,9 @@ func CompileFilter(expr string) (func(*event.Event) bool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: filter: %w", ErrInvalid, err)
 	}
+	whole := strings.Contains(expr, "payload")
 	return func(e *event.Event) bool {
-		out, _, err := prog.Eval(&fields{e: e})
+		out, _, err := prog.Eval(&fields{e: e, whole: whole})
 		if err != nil {
 			return false
 		}
@@ -77,7 +80,11 @@ type fields struct {
 	e       *event.Event
 	payload any
 	decoded bool
+	whole   bool // the payload too, where all fields are asked for
 }
+
+// names are those of the fields of an event.
+var names = []string{"id", "seq", "ts", "topic", "key", "partition", "sid", "headers", "payload", "tags", "caused_by"}
 
 // Parent implements cel.Activation.
 func (f *fields) Parent() cel.Activation { return nil }
@@ -114,6 +121,14 @@ func (f *fields) ResolveName(name string) (any, bool) {
 		return e.Tags, true
 	case "caused_by":
 		return e.CausedBy, true
+	case "event":
+		m := make(map[string]any, len(names))
+		for _, name := range names {
+			if name != "payload" || f.whole {
+				m[name], _ = f.ResolveName(name)
+			}
+		}
+		return m, true
 	case "payload":
 		if !f.decoded {
 			f.payload, f.decoded = decodePayload(e.Payload), true

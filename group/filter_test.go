@@ -14,20 +14,23 @@ func TestFilter(t *testing.T) {
 	e.Key, e.Tags = "dev:12", []string{"#stt"}
 	e.Headers = e.Headers.Set("x-schema-version", "2")
 	for expr, want := range map[string]bool{
-		`payload.status == "up"`:                 true,
-		`payload.pid == 12 && payload.cpu < 1.0`: true,
-		`payload.pid > 12`:                       false,
-		`payload.host.name.startsWith("d")`:      true,
-		`payload.nothing == 1`:                   false,
-		`has(payload.nothing)`:                   false,
-		`!has(payload.nothing)`:                  true,
-		`"#stt" in tags && key == "dev:12"`:      true,
-		`headers["x-schema-version"] == "2"`:     true,
-		`topic.matches("^process[.]")`:           true,
-		`payload.tags.exists(t, t == "a")`:       true,
-		`payload`:                                false,
-		`payload.big > 0`:                        true,
-		`seq == 0 && ts > 0 && partition == 0`:   true,
+		`payload.status == "up"`:                           true,
+		`payload.pid == 12 && payload.cpu < 1.0`:           true,
+		`payload.pid > 12`:                                 false,
+		`payload.host.name.startsWith("d")`:                true,
+		`payload.nothing == 1`:                             false,
+		`has(payload.nothing)`:                             false,
+		`!has(payload.nothing)`:                            true,
+		`"#stt" in tags && key == "dev:12"`:                true,
+		`headers["x-schema-version"] == "2"`:               true,
+		`topic.matches("^process[.]")`:                     true,
+		`payload.tags.exists(t, t == "a")`:                 true,
+		`event.key == "dev:12" && event.payload.pid == 12`: true,
+		`event["topic"] == "process.state"`:                true,
+		`event.nothing == 1`:                               false,
+		`payload`:                                          false,
+		`payload.big > 0`:                                  true,
+		`seq == 0 && ts > 0 && partition == 0`:             true,
 	} {
 		f, err := group.CompileFilter(expr)
 		if err != nil {

@@ -3,6 +3,7 @@ package group
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -16,6 +17,7 @@ type Member struct {
 	batch    int
 	inflight int  // under runner.mu
 	notified bool // under runner.mu: it was told and has not come yet
+	resting  bool // under runner.mu: it takes nothing now
 	gone     bool // under runner.mu
 	notify   func()
 }
@@ -86,10 +88,48 @@ func (e *Engine) Join(ctx context.Context, topic, group string, set Settings, st
 	return m, nil
 }
 
+// hungry says whether it would take something. runner.mu must be held.
+func (m *Member) hungry() bool { return m.inflight < m.limit && !m.resting }
+
+// Rest says that the member takes nothing for a while, or does so again: what
+// is ready goes to the others meanwhile. What it holds it keeps.
+func (m *Member) Rest(on bool) {
+	r := m.r
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if m.gone || m.resting == on {
+		return
+	}
+	m.resting = on
+	m.notified = false
+	r.feed()
+}
+
+// Held is how many events it holds.
+func (m *Member) Held() int {
+	r := m.r
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return m.inflight
+}
+
+// Behind says that there may be something for the member in a moment, though
+// there is nothing to take now: the topic, which ends at tail, is not read to
+// its end, or something is being recorded first.
+func (m *Member) Behind(tail uint64) bool {
+	r := m.r
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !m.hungry() || m.gone || r.paused || r.closed || r.failed != nil {
+		return false
+	}
+	return !r.own.owned || r.next < tail || r.reading || r.settler
+}
+
 // poke tells the member that there is something to take. runner.mu must be
 // held.
 func (m *Member) poke() {
-	if m.notified || m.gone || m.notify == nil {
+	if m.notified || m.gone || m.resting || m.notify == nil {
 		return
 	}
 	m.notified = true
@@ -105,7 +145,7 @@ func (r *runner) feed() {
 	n := r.ready.len()
 	for i := 0; i < len(r.members) && n > 0; i++ {
 		m := r.members[(r.turn+i)%len(r.members)]
-		if m.inflight < m.limit {
+		if m.hungry() {
 			m.poke()
 			n -= m.batch
 		}
@@ -116,24 +156,35 @@ func (r *runner) feed() {
 }
 
 // Take gives up to n events that are ready, none if there are none now.
-func (m *Member) Take(n int) []Delivery {
+func (m *Member) Take(n int) []Delivery { return m.TakeWithin(n, math.MaxInt) }
+
+// TakeWithin is Take that gives no more once the events together have so many
+// bytes. One that has to be read again counts as half of what is left.
+func (m *Member) TakeWithin(n, bytes int) []Delivery {
 	r := m.r
 	var out []Delivery
 	r.mu.Lock()
 	m.notified = false
 	hungry := 0
 	for _, o := range r.members {
-		if o.inflight < o.limit {
+		if o.hungry() {
 			hungry++
 		}
 	}
 	n = min(n, (r.ready.len()+hungry-1)/max(hungry, 1)) // the others shall get their share
-	for len(out) < n {
+	if n > 0 {
+		out = make([]Delivery, 0, n)
+	}
+	for len(out) < n && bytes > 0 {
 		it, ok := r.hand(m)
 		if !ok {
 			break
 		}
-		out = append(out, r.delivery(it))
+		if out = append(out, r.delivery(it)); it.size > 0 {
+			bytes -= it.size
+		} else {
+			bytes -= bytes/2 + 1
+		}
 	}
 	if len(out) > 0 {
 		r.more(m)
@@ -179,7 +230,7 @@ func (r *runner) more(m *Member) {
 		return
 	}
 	if len(r.members) == 1 {
-		if m.inflight < m.limit {
+		if m.hungry() {
 			m.poke()
 		}
 		return
@@ -240,7 +291,7 @@ func (m *Member) lost(d *Delivery) {
 
 // hand leases the next ready item to m. mu must be held.
 func (r *runner) hand(m *Member) (*item, bool) {
-	if r.paused || r.closed || r.failed != nil || m.gone || m.inflight >= m.limit || !r.isOwner() {
+	if r.paused || r.closed || r.failed != nil || m.gone || !m.hungry() || !r.isOwner() {
 		return nil, false
 	}
 	for {

@@ -63,7 +63,9 @@ func (r *runner) lacking() int {
 	}
 	room := 0
 	for _, m := range r.members {
-		room += min(readAhead*m.batch, m.limit-m.inflight)
+		if !m.resting {
+			room += min(readAhead*m.batch, m.limit-m.inflight)
+		}
 	}
 	have := r.ready.len() + r.suspects.len()
 	if q := r.keys[""]; r.set.Ordering == ByTopic && q != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -73,6 +74,9 @@ func (w *world) ownFor() time.Duration {
 func (w *world) open() {
 	w.t.Helper()
 	o := group.Options{OwnFor: w.ownFor()}
+	if l, ok := w.t.(*lateness); ok {
+		o.Logger = slog.New(l.listen())
+	}
 	if w.server != nil {
 		log, err := w.server()
 		if err != nil {
