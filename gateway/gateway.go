@@ -1,0 +1,198 @@
+// Package gateway serves a hub to everybody who is not a Go embedder: HTTP,
+// WebSockets and Server-Sent Events on one listener.
+//
+//	g := gateway.New(hub, gateway.Options{})
+//	server := &http.Server{Handler: g, …}
+//
+// All routes are rows of one table (routes.go): who may call them, what they
+// take and give, and what serves them. The OpenAPI document is made from it,
+// and one function decides who may do what (access.go). Errors become
+// problem+json by the table of package wire.
+package gateway
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"promethean"
+	"promethean/gateway/auth"
+	"promethean/gateway/internal/ws"
+	"promethean/internal/pool"
+	"promethean/store"
+)
+
+// Options configure a gateway. The zero value serves everybody on loopback.
+type Options struct {
+	// Verifier knows tokens. Nil: nobody needs one.
+	Verifier auth.Verifier
+	// Hosts are names under which browsers may reach us, on any port, beside
+	// localhost, loopback addresses, the address that a connection came in on,
+	// and those of Origins. Default: none.
+	Hosts []string
+	// Origins are those of pages, beside our own, that may call us from a
+	// browser, such as "https://ops.example.org"; [CheckOrigin] says what is
+	// one. They are also names of ours: a hub that is reached by
+	// https://hub.example.org lists that. Default: none.
+	Origins []string
+	// ConnectionRate is how many requests or frames a second one connection
+	// may send, see [Gateway.ConnContext]; TopicRate how many events a second a
+	// topic takes. Both let one second's worth come at once. Default 0 and
+	// none: as many as come.
+	ConnectionRate float64
+	TopicRate      map[string]float64
+	// NoAutoCreate refuses to publish to topics that nobody has made.
+	NoAutoCreate bool
+	// Metrics serves /metrics. Default nil: it is not_found.
+	Metrics http.Handler
+	// Connections is told how many WebSockets are open. May be nil.
+	Connections func(delta int)
+	// Version is the hub's, for people. Default "dev".
+	Version string
+	// Logger hears of what goes wrong inside. Default: nobody does.
+	Logger *slog.Logger
+
+	// Queue bounds what waits for one client that does not read, in bytes; one
+	// message more than that may be there. Default 4 MiB.
+	Queue int
+	// AuthWait is how long a WebSocket may stay without a token. Default 5 s.
+	AuthWait time.Duration
+	// Ping is how often a WebSocket that is silent is asked whether it lives;
+	// one that stays silent for two of them is closed. Default 30 s.
+	Ping time.Duration
+	// Stall is how long a WebSocket may read nothing though something waits,
+	// before it is closed as a slow consumer. Default 30 s.
+	Stall time.Duration
+	// BodyWait is how long a client may take to send a body, or a frame that
+	// it has begun. Default 30 s.
+	BodyWait time.Duration
+	// WriteWait is how long a client may take to read one block of a long
+	// answer. Default 30 s.
+	WriteWait time.Duration
+}
+
+// Gateway is an [http.Handler] over a hub.
+type Gateway struct {
+	hub    *promethean.Hub
+	o      Options
+	routes []route
+	paths  map[string][]*path // by the first segment
+	// These can be exchanged; see Adjust.
+	guards atomic.Pointer[guard]
+	bounds atomic.Pointer[rates]
+
+	keeper  *ws.Keeper
+	workers *pool.Pool // deliver events to WebSockets
+	across  bool       // the engine takes several topics in one step
+	auditor *auditor
+	pulls   pullers
+
+	known    sync.Map   // topics that exist, by name
+	settings sync.Mutex // held while the settings of a topic are changed
+	document func() []byte
+
+	draining atomic.Bool
+	ctx      context.Context // ends with Close
+	cancel   context.CancelFunc
+	entering sync.Mutex     // held while open grows, so that nothing comes after Drain
+	open     sync.WaitGroup // connections that outlive a request
+}
+
+// enter counts a connection that outlives its request, for which open.Done has
+// to be called. It returns false if the hub drains.
+func (g *Gateway) enter() bool {
+	g.entering.Lock()
+	defer g.entering.Unlock()
+	if g.draining.Load() {
+		return false
+	}
+	g.open.Add(1)
+	return true
+}
+
+// New makes a gateway. Close it before the hub.
+func New(hub *promethean.Hub, o Options) *Gateway {
+	if o.Version == "" {
+		o.Version = "dev"
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Connections == nil {
+		o.Connections = func(int) {}
+	}
+	if o.Queue <= 0 {
+		o.Queue = 4 << 20
+	}
+	if o.AuthWait <= 0 {
+		o.AuthWait = 5 * time.Second
+	}
+	if o.BodyWait <= 0 {
+		o.BodyWait = 30 * time.Second
+	}
+	if o.WriteWait <= 0 {
+		o.WriteWait = 30 * time.Second
+	}
+	g := &Gateway{hub: hub, o: o}
+	g.pulls = pullers{engine: hub.Engine(), all: make(map[groupName]*puller)}
+	g.ctx, g.cancel = context.WithCancel(context.Background())
+	g.Adjust(o.Hosts, o.Origins, o.ConnectionRate, o.TopicRate)
+	g.auditor = newAuditor(hub, o.Logger)
+	g.keeper = ws.NewKeeper(o.Ping, o.Stall)
+	g.workers = pool.New()
+	_, g.across = hub.Log().(store.AtomicTopics)
+	g.routes = g.table()
+	g.paths = arrange(g.routes)
+	g.document = sync.OnceValue(func() []byte { return document(g.routes, o.Version) })
+	return g
+}
+
+// Adjust exchanges the options of these names while the gateway serves.
+// Requests and frames that come later meet them; a connection that is open
+// keeps its rate.
+func (g *Gateway) Adjust(hosts, origins []string, connectionRate float64, topicRate map[string]float64) {
+	g.guards.Store(newGuard(hosts, origins, g.o.Logger))
+	g.bounds.Store(newRates(connectionRate, topicRate, g.bounds.Load()))
+}
+
+func (g *Gateway) guard() *guard { return g.guards.Load() }
+
+func (g *Gateway) rates() *rates { return g.bounds.Load() }
+
+// ServeHTTP implements [http.Handler].
+func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) { g.serve(w, r) }
+
+// Drain fails readiness and refuses new work, and ends connections that have
+// subscriptions, whose leases return. Requests that are under way go on; the
+// server's Shutdown waits for them.
+func (g *Gateway) Drain() {
+	g.entering.Lock()
+	g.draining.Store(true)
+	g.entering.Unlock()
+	g.cancel()
+}
+
+// Close drains, and waits until the last connection is gone and what was to be
+// recorded in system.audit is written, or ctx ends. Shut the server down before.
+func (g *Gateway) Close(ctx context.Context) error {
+	g.Drain()
+	done := make(chan struct{})
+	go func() {
+		g.open.Wait()
+		g.workers.Close()
+		g.workers.Wait()
+		close(done)
+	}()
+	var err error
+	select {
+	case <-done:
+		g.pulls.close()
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	return errors.Join(err, g.auditor.close(ctx))
+}

@@ -1,0 +1,102 @@
+package ws
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Keeper looks after connections: one goroutine for all, while there are any.
+type Keeper struct {
+	ping, stall, every time.Duration
+	now                atomic.Int64 // nanoseconds since began, as of the last look
+	began              time.Time
+
+	mu    sync.Mutex
+	conns map[*Conn]struct{}
+	quit  chan struct{} // ends the goroutine; nil if there is none
+}
+
+// NewKeeper makes a keeper that sends a ping to who was silent for so long, and
+// tells of those who have read nothing for stall. Defaults: both 30 s.
+func NewKeeper(ping, stall time.Duration) *Keeper {
+	if ping <= 0 {
+		ping = 30 * time.Second
+	}
+	if stall <= 0 {
+		stall = 30 * time.Second
+	}
+	k := &Keeper{ping: ping, stall: stall, began: time.Now(), conns: make(map[*Conn]struct{})}
+	k.every = max(min(ping, stall, 16*time.Second)/16, time.Millisecond)
+	return k
+}
+
+func (k *Keeper) add(c *Conn) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.quit == nil {
+		k.quit = make(chan struct{})
+		k.now.Store(int64(time.Since(k.began)))
+		go k.run(k.quit)
+	}
+	now := k.now.Load()
+	c.heard.Store(now)
+	c.pinged = now
+	k.conns[c] = struct{}{}
+}
+
+func (k *Keeper) remove(c *Conn) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.conns, c)
+	if len(k.conns) == 0 && k.quit != nil {
+		close(k.quit)
+		k.quit = nil
+	}
+}
+
+func (k *Keeper) run(quit chan struct{}) {
+	t := time.NewTicker(k.every)
+	defer t.Stop()
+	for {
+		select {
+		case <-quit:
+			return
+		case <-t.C:
+		}
+		now := int64(time.Since(k.began))
+		k.now.Store(now)
+		k.mu.Lock()
+		for c := range k.conns {
+			k.look(c, now)
+		}
+		k.mu.Unlock()
+	}
+}
+
+// look sees whether a connection needs something.
+func (k *Keeper) look(c *Conn, now int64) {
+	silent := time.Duration(now - c.heard.Load())
+	switch {
+	case c.told:
+	case c.stuck.Load() && time.Duration(now-c.moved.Load()) >= k.stall:
+		c.told = true
+		tell(c, c.o.Stalled)
+	case silent >= 2*k.ping+k.every:
+		c.told = true
+		tell(c, c.o.Silent)
+	case silent >= k.ping && time.Duration(now-c.pinged) >= k.ping:
+		c.pinged = now
+		c.control(opPing, nil)
+		go c.Flush()
+	case c.fat.Load() && silent >= 2*k.every:
+		c.interrupt() // it takes a small buffer then
+	}
+}
+
+func tell(c *Conn, f func()) {
+	if f == nil {
+		f = func() { _ = c.nc.Close() } // the reader finds out
+	}
+	f()
+}

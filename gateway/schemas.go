@@ -1,0 +1,109 @@
+package gateway
+
+import (
+	"encoding/json"
+
+	"promethean/wire"
+)
+
+// schemas are the schemas of the document, by name.
+func schemas() object {
+	out := object{}
+	for name, text := range schemaTexts {
+		out[name] = json.RawMessage(text)
+	}
+	var codes []string
+	for _, e := range wire.Table() {
+		codes = append(codes, string(e.Code))
+	}
+	out["Problem"] = object{
+		"type": "object", "description": "An error, as in RFC 9457.",
+		"required": []string{"type", "title", "status", "code"},
+		"properties": object{
+			"type": object{"type": "string"}, "title": object{"type": "string"}, "detail": object{"type": "string"},
+			"status":   object{"type": "integer"},
+			"code":     object{"type": "string", "enum": codes, "description": "What programs go by."},
+			"index":    object{"type": "integer", "minimum": 0, "description": "Of the bad row of a batch, from 0."},
+			"expected": object{"type": "integer", "minimum": 0, "description": "Of a seq_conflict."},
+			"actual":   object{"type": "integer", "minimum": 0, "description": "Of a seq_conflict."},
+		},
+	}
+	return out
+}
+
+// schemaTexts are schemas as they stand in the document.
+var schemaTexts = map[string]string{
+	"Payload": `{"description":"Any JSON value, null included. It comes back with the same bytes but for white space between tokens."}`,
+	"Text":    `{"type":"string"}`,
+	"Object":  `{"type":"object"}`,
+	"Event": `{"type":"object","required":["id","seq","ts","topic","payload"],"properties":{
+		"id":{"type":"string","format":"uuid"},"seq":{"type":"integer","minimum":1},"ts":{"type":"integer","description":"Epoch ms."},
+		"topic":{"type":"string","pattern":"^[a-z0-9]+(\\.[a-z0-9]+)*$"},"key":{"type":"string"},"partition":{"type":"integer","minimum":0},
+		"sid":{"type":"string"},"headers":{"type":"object","additionalProperties":{"type":"string"}},"payload":{},
+		"caused_by":{"type":"array","items":{"type":"string"}},"tags":{"type":"array","items":{"type":"string"}}}}`,
+	"Row": `{"type":"object","required":["topic","payload"],"additionalProperties":false,"properties":{
+		"topic":{"type":"string"},"payload":{},"key":{"type":"string"},"id":{"type":"string","format":"uuid"},
+		"seq":{"type":"integer","description":"Ignored, so that what /export gives can be published."},
+		"ts":{"type":"integer","minimum":0},"partition":{"type":"integer","minimum":0},"headers":{"type":"object","additionalProperties":{"type":"string"}},
+		"tags":{"type":"array","items":{"type":"string"}},"caused_by":{"type":"array","items":{"type":"string"}},"sid":{"type":"string"}}}`,
+	"Rows":  `{"type":"array","minItems":1,"maxItems":10000,"items":{"$ref":"#/components/schemas/Row"}}`,
+	"Batch": `{"type":"string","description":"One Row a line."}`,
+	"Receipt": `{"type":"object","required":["id","seq","ts","topic","partition"],"properties":{
+		"id":{"type":"string","format":"uuid"},"seq":{"type":"integer","minimum":1},"ts":{"type":"integer"},"topic":{"type":"string"},
+		"partition":{"type":"integer","minimum":0},"duplicate":{"type":"boolean"}}}`,
+	"Receipts": `{"type":"object","required":["count","events"],"properties":{"count":{"type":"integer"},"events":{"type":"array","items":{
+		"type":"object","required":["id","seq","topic"],"properties":{"id":{"type":"string","format":"uuid"},"seq":{"type":"integer","minimum":1},
+		"topic":{"type":"string"},"duplicate":{"type":"boolean"}}}}}}`,
+	"CloudReceipt": `{"anyOf":[{"$ref":"#/components/schemas/Receipt"},{"$ref":"#/components/schemas/Receipts"}]}`,
+	"CloudEvent": `{"type":"object","required":["specversion","id","source","type"],"properties":{
+		"specversion":{"const":"1.0"},"id":{"type":"string","minLength":1},"source":{"type":"string","minLength":1},"type":{"type":"string","description":"The topic."},
+		"subject":{"type":"string"},"partitionkey":{"type":"string"},"time":{"type":"string","format":"date-time"},"datacontenttype":{"type":"string"},
+		"data":{},"data_base64":{"type":"string"}}}`,
+	"Events": `{"type":"object","required":["topic","count","events","next"],"properties":{"topic":{"type":"string"},"key":{"type":"string"},
+		"count":{"type":"integer"},"events":{"type":"array","items":{"$ref":"#/components/schemas/Event"}},"next":{"type":"integer","description":"The last seq given."}}}`,
+	"Latest": `{"type":"object","additionalProperties":{"anyOf":[{"$ref":"#/components/schemas/Event"},{"type":"null"}]}}`,
+	"Options": `{"type":"object","additionalProperties":false,"properties":{
+		"from":{"enum":["earliest","latest","ts","afterId","seq"]},"ts":{"type":["integer","string"]},"afterId":{"type":"string"},"seq":{"type":"integer","minimum":0},
+		"ordering":{"enum":["key","topic","none"]},"deadLetter":{"enum":["event","key","block"]},"maxAttempts":{"type":"integer","minimum":1},
+		"ackTimeoutMs":{"type":"integer","minimum":1},"filter":{"type":"string"},"partitioned":{"type":"boolean"},
+		"batchSize":{"type":"integer","minimum":0},"maxInFlight":{"type":"integer","minimum":0},"batch":{"type":"integer","minimum":0},"member":{"type":"string"},"normalise":{"type":"boolean"}}}`,
+	"Pull": `{"type":"object","required":["topic","group"],"additionalProperties":false,"properties":{"topic":{"type":"string"},"group":{"type":"string","minLength":1,"maxLength":256},
+		"max":{"type":"integer","minimum":0},"wait_ms":{"type":"integer","minimum":0},"opts":{"$ref":"#/components/schemas/Options"}}}`,
+	"Deliveries": `{"type":"object","required":["events"],"properties":{"events":{"type":"array","items":{"type":"object",
+		"required":["event","attempt","lease","ack_deadline_ms"],"properties":{"event":{"$ref":"#/components/schemas/Event"},"attempt":{"type":"integer","minimum":1},
+		"maxAttempts":{"type":"integer"},"lease":{"type":"string"},"ack_deadline_ms":{"type":"integer","description":"When the lease ends, epoch ms."}}}}}}`,
+	"Settle": `{"type":"object","required":["topic","group"],"additionalProperties":false,"properties":{"topic":{"type":"string"},"group":{"type":"string"},
+		"ids":{"type":"array","items":{"type":"string"},"minItems":1,"maxItems":10000},"leases":{"type":"array","items":{"type":["string","integer"]}},
+		"id":{"type":"string"},"lease":{"type":["string","integer"]},"reason":{"type":"string"},"delay_ms":{"type":"integer","minimum":0},
+		"dead":{"type":"boolean"},"extend_ms":{"type":"integer","minimum":0}}}`,
+	"Results": `{"type":"object","required":["count","results"],"properties":{"count":{"type":"integer"},"results":{"type":"array","items":{"type":"object",
+		"required":["id","ok"],"properties":{"id":{"type":"string"},"ok":{"type":"boolean"},"err":{"type":"string"}}}}}}`,
+	"TopicSettings": `{"type":"object","properties":{"partitions":{"type":["integer","null"],"minimum":1},"retention":{"type":["string","null"],"description":"An age such as 72h or 30d."},
+		"max_bytes":{"type":["integer","string","null"]},"durability":{"enum":["sync","async",null]},
+		"compaction":{},"history":{},"snapshot":{},"schemas":{},"strict_schema":{},"legacy_version":{},"dual_write":{}}}`,
+	"Topic": `{"type":"object","required":["topic","events","first","last","bytes","settings"],"properties":{"topic":{"type":"string"},"events":{"type":"integer"},
+		"first":{"type":"integer"},"last":{"type":"integer"},"bytes":{"type":"integer"},"settings":{"$ref":"#/components/schemas/TopicSettings"}}}`,
+	"Topics": `{"type":"object","required":["count","topics"],"properties":{"count":{"type":"integer"},"topics":{"type":"array","items":{"$ref":"#/components/schemas/Topic"}}}}`,
+	"Group": `{"type":"object","required":["topic","group","cursor","tail","lag","inflight","pending","members","paused","settings"],"properties":{
+		"topic":{"type":"string"},"group":{"type":"string"},"cursor":{"type":"integer"},"tail":{"type":"integer"},"lag":{"type":"integer"},"inflight":{"type":"integer"},
+		"pending":{"type":"integer"},"members":{"type":"integer"},"paused":{"type":"boolean"},"settings":{"$ref":"#/components/schemas/Options"}}}`,
+	"Groups": `{"type":"object","required":["count","groups"],"properties":{"count":{"type":"integer"},"groups":{"type":"array","items":{"$ref":"#/components/schemas/Group"}}}}`,
+	"Cursor": `{"type":"object","required":["group","seq","pending"],"properties":{"topic":{"type":"string"},"group":{"type":"string"},"seq":{"type":"integer","minimum":0},
+		"lastId":{"type":"string"},"lastTs":{"type":"integer"},"pending":{"type":"integer"}}}`,
+	"Cursors": `{"type":"object","required":["topic","cursors"],"properties":{"topic":{"type":"string"},"cursors":{"type":"array","items":{"$ref":"#/components/schemas/Cursor"}}}}`,
+	"Move": `{"type":"object","required":["topic","group","to"],"additionalProperties":false,"properties":{"topic":{"type":"string"},"group":{"type":"string"},
+		"to":{"type":"object","additionalProperties":false,"properties":{"from":{"enum":["earliest","latest","ts","afterId","seq"]},"ts":{"type":["integer","string"]},
+		"afterId":{"type":"string"},"seq":{"type":"integer","minimum":0}}}}}`,
+	"Lag": `{"type":"object","required":["topic","group","lag","lagMs","cursor","tail"],"properties":{"topic":{"type":"string"},"group":{"type":"string"},
+		"lag":{"type":"integer"},"lagMs":{"type":"integer"},"cursor":{"type":"integer"},"tail":{"type":"integer"}}}`,
+	"LetterCounts": `{"type":"object","required":["count","topics"],"properties":{"count":{"type":"integer"},"topics":{"type":"array","items":{"type":"object",
+		"required":["topic","group","count"],"properties":{"topic":{"type":"string"},"group":{"type":"string"},"count":{"type":"integer"}}}}}}`,
+	"Letters": `{"type":"object","required":["topic","count","records"],"properties":{"topic":{"type":"string"},"count":{"type":"integer"},"records":{"type":"array","items":{
+		"type":"object","required":["id","seq","topic","group","original","err","ts","attempts"],"properties":{"id":{"type":"string"},"seq":{"type":"integer"},
+		"topic":{"type":"string"},"group":{"type":"string"},"original":{"$ref":"#/components/schemas/Event"},"err":{"type":"string"},"ts":{"type":"integer"},
+		"attempts":{"type":"integer"},"parked":{"type":"boolean"}}}}}}`,
+	"Replay": `{"type":"object","additionalProperties":false,"properties":{"limit":{"type":"integer","minimum":1},"ids":{"type":"array","items":{"type":"string"}},
+		"group":{"type":"string"},"to":{"enum":["topic","group"]},"transform":{"type":"string"}}}`,
+	"Replayed": `{"type":"object","required":["replayed","remaining"],"properties":{"replayed":{"type":"integer"},"remaining":{"type":"integer"}}}`,
+	"Health":   `{"type":"object","required":["status"],"properties":{"status":{"type":"string"},"version":{"type":"string"}}}`,
+}

@@ -1,0 +1,172 @@
+package gateway
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"promethean/event"
+	"promethean/store"
+	"promethean/wire"
+)
+
+// unbuilt are settings of topics whose features are not there.
+var unbuilt = []string{"compaction", "history", "snapshot", "schemas", "strict_schema", "legacy_version", "dual_write"}
+
+// MergeSettings changes the settings of a topic by a JSON object, in the form of
+// PUT /topics/{topic}: partitions, retention, max_bytes and durability. What the
+// object does not name stays; null takes a setting back to its default. A
+// setting whose feature is not built is an error, and so is one that nobody
+// knows.
+func MergeSettings(s store.Settings, change []byte) (store.Settings, error) {
+	if err := event.CheckJSON(change); err != nil {
+		return s, err
+	}
+	var fields map[string]jsontext.Value
+	if err := json.Unmarshal(change, &fields); err != nil || fields == nil {
+		return s, wire.Errorf(wire.InvalidArgument, "settings must be an object")
+	}
+	names := make([]string, 0, len(fields))
+	for name := range fields {
+		names = append(names, name)
+	}
+	slices.Sort(names) // the same error every time
+	for _, name := range names {
+		if err := mergeSetting(&s, name, fields[name]); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+func mergeSetting(s *store.Settings, name string, v jsontext.Value) error {
+	text, isText := textOf(v)
+	null := v.Kind() == 'n'
+	bad := func(want string) error {
+		return wire.Errorf(wire.InvalidArgument, "%s: %s is not %s", name, clip(string(v)), want)
+	}
+	switch name {
+	case "partitions":
+		n, err := strconv.ParseUint(string(v), 10, 32)
+		if null {
+			n, err = 1, nil
+		}
+		if err != nil || n < 1 || n > event.MaxPartitions {
+			return bad(fmt.Sprintf("a number from 1 to %d", event.MaxPartitions))
+		}
+		s.Partitions = int(n)
+	case "retention":
+		d, ok := parseAge(text)
+		if null {
+			d, ok = 0, true
+		}
+		if !ok || !null && !isText {
+			return bad(`an age such as "72h" or "30d"`)
+		}
+		s.Retention = d
+	case "max_bytes":
+		if !isText {
+			text = string(v)
+		}
+		n, ok := parseSize(text)
+		if null {
+			n, ok = 0, true
+		}
+		if !ok {
+			return bad(`a size in bytes, or one such as "10GiB"`)
+		}
+		s.MaxBytes = n
+	case "durability":
+		switch {
+		case null, text == "sync":
+			s.Async = false
+		case text == "async":
+			s.Async = true
+		default:
+			return bad("sync or async")
+		}
+	default:
+		if slices.Contains(unbuilt, name) {
+			return wire.Errorf(wire.Unsupported, "%s: this hub does not have that feature yet", name)
+		}
+		return wire.Errorf(wire.InvalidArgument, "%s: there is no such setting of a topic", clip(name))
+	}
+	return nil
+}
+
+// textOf gives the text of a JSON string.
+func textOf(v jsontext.Value) (string, bool) {
+	if v.Kind() != '"' {
+		return "", false
+	}
+	b, err := jsontext.AppendUnquote(nil, v)
+	return string(b), err == nil
+}
+
+// parseAge reads a duration, with days too.
+func parseAge(s string) (time.Duration, bool) {
+	if days, ok := strings.CutSuffix(s, "d"); ok {
+		n, err := strconv.ParseUint(days, 10, 32)
+		if err != nil || n > math.MaxInt64/uint64(24*time.Hour) {
+			return 0, false
+		}
+		return time.Duration(n) * 24 * time.Hour, true
+	}
+	d, err := time.ParseDuration(s)
+	return d, err == nil && d >= 0
+}
+
+// ageText writes a duration without parts that are nothing.
+func ageText(d time.Duration) string {
+	s := d.String()
+	for _, nothing := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(s, nothing) {
+			s = s[:len(s)-2]
+		}
+	}
+	return s
+}
+
+// parseSize reads a number of bytes, with a unit or without.
+func parseSize(s string) (int64, bool) {
+	factor := int64(1)
+	for _, u := range []struct {
+		name string
+		size int64
+	}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1}} {
+		if cut, ok := strings.CutSuffix(s, u.name); ok {
+			s, factor = cut, u.size
+			break
+		}
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(s), 10, 64)
+	if err != nil || n < 0 || n > math.MaxInt64/factor {
+		return 0, false
+	}
+	return n * factor, true
+}
+
+// settingsOf is how the settings of a topic are shown.
+type settingsOf struct {
+	Partitions int    `json:"partitions"`
+	Retention  string `json:"retention,omitempty"`
+	MaxBytes   int64  `json:"max_bytes,omitempty"`
+	Durability string `json:"durability"`
+}
+
+func showSettings(s store.Settings) settingsOf {
+	out := settingsOf{Partitions: max(s.Partitions, 1), MaxBytes: s.MaxBytes, Durability: "sync"}
+	if s.Retention > 0 {
+		out.Retention = ageText(s.Retention)
+	}
+	if s.Async {
+		out.Durability = "async"
+	}
+	return out
+}

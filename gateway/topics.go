@@ -1,0 +1,105 @@
+package gateway
+
+import (
+	"context"
+	"net/http"
+
+	"promethean/event"
+	"promethean/store"
+	"promethean/wire"
+)
+
+// topicOf is how a topic is shown.
+type topicOf struct {
+	Topic string `json:"topic"`
+	// Events is how many seqs are retained; First and Last where they are.
+	Events   uint64     `json:"events"`
+	First    uint64     `json:"first"`
+	Last     uint64     `json:"last"`
+	Bytes    int64      `json:"bytes"`
+	Settings settingsOf `json:"settings"`
+}
+
+func showTopic(t *store.Topic) topicOf {
+	return topicOf{
+		Topic: t.Name, Events: t.Bounds.Last + 1 - t.Bounds.First, First: t.Bounds.First, Last: t.Bounds.Last,
+		Bytes: t.Bounds.Bytes, Settings: showSettings(t.Settings),
+	}
+}
+
+// listTopics serves GET /topics.
+func listTopics(c *call) error {
+	out := []topicOf{}
+	for t, err := range c.g.hub.Topics(c.r.Context()) {
+		if err != nil {
+			return err
+		}
+		out = append(out, showTopic(&t))
+	}
+	return c.answerJSON(http.StatusOK, map[string]any{"count": len(out), "topics": out})
+}
+
+// findTopic looks for a topic by name.
+func (g *Gateway) findTopic(ctx context.Context, name string) (t store.Topic, found bool, err error) {
+	for t, err := range g.hub.Topics(ctx) {
+		if err != nil || t.Name == name {
+			return t, err == nil, err
+		}
+		if t.Name > name {
+			break // they come in order
+		}
+	}
+	return store.Topic{}, false, nil
+}
+
+// pathTopic reads the topic of the path and checks its name.
+func (c *call) pathTopic() (string, error) {
+	topic := c.r.PathValue("topic")
+	return topic, event.CheckTopic(topic)
+}
+
+// getTopic serves GET /topics/{topic}.
+func getTopic(c *call) error {
+	name, err := c.pathTopic()
+	if err != nil {
+		return err
+	}
+	t, found, err := c.g.findTopic(c.r.Context(), name)
+	switch {
+	case err != nil:
+		return err
+	case !found:
+		return wire.Errorf(wire.NotFound, "there is no topic %s: publishing to it makes it, or PUT /topics/%s", name, name)
+	}
+	return c.answerJSON(http.StatusOK, showTopic(&t))
+}
+
+// putTopic serves PUT /topics/{topic}: what is named changes, the rest stays.
+func putTopic(c *call) error {
+	name, err := c.pathTopic()
+	if err != nil {
+		return err
+	}
+	change, err := c.body(maxBody, wire.PayloadTooLarge)
+	if err != nil {
+		return err
+	}
+	// Two changes at once must not lose each other's fields.
+	c.g.settings.Lock()
+	defer c.g.settings.Unlock()
+	t, _, err := c.g.findTopic(c.r.Context(), name)
+	if err != nil {
+		return err
+	}
+	s, err := MergeSettings(t.Settings, change)
+	if err != nil {
+		return err
+	}
+	if err := c.g.hub.SetTopic(c.r.Context(), name, s); err != nil {
+		return err
+	}
+	if t, _, err = c.g.findTopic(c.r.Context(), name); err != nil {
+		return err
+	}
+	return c.answerJSON(http.StatusOK, showTopic(&t))
+}
