@@ -51,7 +51,7 @@ func Main(version string) int {
 
 // Run runs one command and gives the exit code.
 func Run(ctx context.Context, version string, args []string, stdout, stderr io.Writer) int {
-	a := &app{stdout: stdout, stderr: stderr}
+	a := &app{stdout: stdout, stderr: stderr, version: version}
 	root := a.root(version)
 	root.SetArgs(args)
 	root.SetOut(stdout)
@@ -61,7 +61,8 @@ func Run(ctx context.Context, version string, args []string, stdout, stderr io.W
 		return exitDone
 	}
 	a.fail(cmd, err)
-	if a.began {
+	var wrong misused
+	if a.began && !errors.As(err, &wrong) {
 		return exitFailed
 	}
 	return exitMisuse
@@ -70,6 +71,7 @@ func Run(ctx context.Context, version string, args []string, stdout, stderr io.W
 // app is one run of the program.
 type app struct {
 	stdout, stderr io.Writer
+	version        string
 	format         format
 	// began says that flags and arguments were right and the command itself
 	// was reached.
@@ -85,10 +87,20 @@ type advised struct {
 // Unwrap gives the error.
 func (e advised) Unwrap() error { return e.error }
 
-// fail says what went wrong and what to do next.
+// misused is an error about how a command is used that is found only once it
+// has begun.
+type misused struct{ error }
+
+// Unwrap gives the error.
+func (e misused) Unwrap() error { return e.error }
+
+// fail says what went wrong, each thing on a line of its own, and what to do
+// next.
 func (a *app) fail(cmd *cobra.Command, err error) {
 	what := strings.ReplaceAll(err.Error(), context.Canceled.Error(), "interrupted")
-	fmt.Fprintf(a.stderr, "promethean: %s\n", printable(what))
+	for line := range strings.SplitSeq(what, "\n") {
+		fmt.Fprintf(a.stderr, "promethean: %s\n", printable(line))
+	}
 	next := advice(err)
 	if !a.began {
 		next = fmt.Sprintf("run '%s --help' to see how it is used", cmd.CommandPath())
@@ -143,7 +155,7 @@ Exit code 0 means done, 1 failed, 2 used wrongly.`,
 	if err != nil {
 		panic(err) // the flag is defined right above
 	}
-	root.AddCommand(a.checkCommand(), a.logCommand(), a.backupCommand(), a.restoreCommand())
+	root.AddCommand(a.serveCommand(), a.checkCommand(), a.logCommand(), a.backupCommand(), a.restoreCommand())
 	return root
 }
 

@@ -1,0 +1,162 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"promethean/event"
+	"promethean/gateway/auth"
+)
+
+// What the file holds beside single values and lists of texts.
+
+// tokens reads auth.tokens.
+func (r *reader) tokens(n *yaml.Node, path string) {
+	n = resolve(n)
+	if n.Kind != yaml.SequenceNode {
+		r.wrong(n, "%s: must be a list, not %s", path, kind(n))
+		return
+	}
+	for i, x := range n.Content {
+		r.token(x, fmt.Sprintf("%s[%d]", path, i))
+	}
+}
+
+func (r *reader) token(n *yaml.Node, path string) {
+	t := Token{Place: r.place(n)}
+	before := len(r.problems)
+	r.pairs(n, path, func(k, v *yaml.Node) {
+		key := join(path, k.Value)
+		var ok bool
+		switch k.Value {
+		case "name":
+			t.Name, _ = r.text(v, key)
+		case "token_env":
+			if t.TokenEnv, ok = r.text(v, key); ok {
+				if err := checkVariable(t.TokenEnv); err != nil {
+					r.wrong(v, "%s: %v", key, err)
+				}
+			}
+		case "token_file":
+			t.TokenFile, _ = r.text(v, key)
+		case "scopes":
+			if t.Scopes, ok = r.texts(v, key); ok {
+				for i, s := range t.Scopes {
+					if _, err := auth.ParseScope(s); err != nil {
+						r.wrong(resolve(v).Content[i], "%s: %v", key, err)
+					}
+				}
+			}
+		default:
+			r.unknown(k, path, []string{"name", "scopes", "token_env", "token_file"})
+		}
+	})
+	switch {
+	case len(r.problems) > before:
+		return
+	case (t.TokenEnv == "") == (t.TokenFile == ""):
+		r.wrong(n, "%s: name the token by either token_env or token_file", path)
+		return
+	case len(t.Scopes) == 0:
+		r.wrong(n, "%s: without scopes the token allows nothing", path)
+		return
+	}
+	if t.Name == "" {
+		t.Name = strings.TrimPrefix(t.TokenEnv+t.TokenFile, "/")
+	}
+	r.c.Auth.Tokens = append(r.c.Auth.Tokens, t)
+}
+
+// topicRates reads limits.topic_rate.
+func (r *reader) topicRates(n *yaml.Node, path string) {
+	rates := make(map[string]float64)
+	r.pairs(n, path, func(k, v *yaml.Node) {
+		key := join(path, k.Value)
+		if err := event.CheckTopic(k.Value); err != nil {
+			r.wrong(k, "%s: %v", path, err)
+			return
+		}
+		text, ok := r.text(v, key)
+		if !ok {
+			return
+		}
+		rate, err := ParseRate(text)
+		if err != nil {
+			r.wrong(v, "%s: %v", key, err)
+			return
+		}
+		if rate > 0 {
+			rates[k.Value] = rate
+		}
+	})
+	r.c.Limits.TopicRate = rates
+}
+
+// unbuiltTopic are the settings of topics that will come.
+var unbuiltTopic = []string{"compaction", "dual_write", "history", "legacy_version", "schemas", "snapshot", "strict_schema"}
+
+// topics reads the settings of topics.
+func (r *reader) topics(n *yaml.Node, path string) {
+	r.pairs(n, path, func(k, v *yaml.Node) {
+		if err := event.CheckTopic(k.Value); err != nil {
+			r.wrong(k, "%s: %v", path, err)
+			return
+		}
+		t := Topic{Name: k.Value, Place: r.place(k)}
+		r.topic(v, path, &t)
+		r.c.Topics = append(r.c.Topics, t)
+	})
+}
+
+func (r *reader) topic(n *yaml.Node, path string, t *Topic) {
+	path = fmt.Sprintf("%s[%s]", path, t.Name)
+	r.pairs(n, path, func(k, v *yaml.Node) {
+		key := join(path, k.Value)
+		if slices.Contains(unbuiltTopic, k.Value) {
+			r.later(k, "%s", key)
+			return
+		}
+		read := topicSettings[k.Value]
+		if read == nil {
+			known := append([]string{"durability", "max_bytes", "partitions", "retention"}, unbuiltTopic...)
+			slices.Sort(known)
+			r.unknown(k, path, known)
+			return
+		}
+		if text, ok := r.text(v, key); ok {
+			if err := read(t, text); err != nil {
+				r.wrong(v, "%s: %v", key, err)
+			}
+		}
+	})
+}
+
+var topicSettings = map[string]func(t *Topic, s string) error{
+	"retention": func(t *Topic, s string) error {
+		d, err := ParseDuration(s)
+		t.Retention = &d
+		return err
+	},
+	"max_bytes": func(t *Topic, s string) error {
+		n, err := ParseSize(s)
+		t.MaxBytes = &n
+		return err
+	},
+	"partitions": func(t *Topic, s string) error {
+		t.Partitions = new(int)
+		return intValue{t.Partitions, 1, event.MaxPartitions}.set(s)
+	},
+	"durability": func(t *Topic, s string) error {
+		async := s == "async"
+		t.Async = &async
+		return oneOf("sync", "async")(s)
+	},
+}
+
+// views reads what is not built yet: a section that has anything in it.
+func (r *reader) views(n *yaml.Node, path string) {
+	r.pairs(n, path, func(k, _ *yaml.Node) { r.later(k, "%s", join(path, k.Value)) })
+}
