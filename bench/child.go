@@ -23,6 +23,7 @@ type role func(ctx context.Context, order []byte, say func(any) error) error
 
 var roles = map[string]role{
 	"nats":  natsRole,
+	"hub":   hubRole,
 	"fill":  fillRole,
 	"open":  openRole,
 	"crash": crashRole,

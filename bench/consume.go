@@ -223,6 +223,11 @@ func consumeJet(ctx context.Context, dir string, n int, keyed bool) (out outcome
 	if err != nil {
 		return out, err
 	}
+	return takeJet(ctx, js, stream, n, keyed)
+}
+
+// takeJet fills a stream and has a plain consumer handle what is in it.
+func takeJet(ctx context.Context, js jetstream.JetStream, stream jetstream.Stream, n int, keyed bool) (out outcome, err error) {
 	gen := newGenerator(load{Keys: consumeKeys}, []string{topicName(0)}, 0)
 	batch := make([]event.Event, 1)
 	for range n {
@@ -459,6 +464,11 @@ func deliverJet(ctx context.Context, dir string, d time.Duration) (out outcome, 
 	if err != nil {
 		return out, err
 	}
+	return deliverOver(ctx, js, stream, d)
+}
+
+// deliverOver publishes to a stream and takes from it.
+func deliverOver(ctx context.Context, js jetstream.JetStream, stream jetstream.Stream, d time.Duration) (out outcome, err error) {
 	cons, err := jetGroup(ctx, stream)
 	if err != nil {
 		return out, err

@@ -88,6 +88,7 @@ func gates(r results) []gate {
 	gs = append(gs, deliveryGates(r, ratio)...)
 	gs = append(gs, crowdGates(r, ratio)...)
 	gs = append(gs, sharedGates(r, ratio)...)
+	gs = append(gs, gatewayGates(r, ratio)...)
 
 	scan := gate{name: "cold scan, events/s", threshold: 1e6, atLeast: true, format: count}
 	tail := gate{name: "tail reads, events/s", threshold: 3e6, atLeast: true, format: count}

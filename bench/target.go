@@ -54,10 +54,13 @@ const (
 	nameRedis     = "redis-always"
 	nameJetAlways = "jetstream-always"
 	nameJet       = "jetstream-default"
+	nameJetAsync  = "jetstream-async"
+	nameWS        = "us-ws"
+	nameHTTP      = "us-http"
 )
 
 // targetNames is also the order within a round.
-var targetNames = []string{nameRaw, nameRecycled, nameUs, nameRedis, nameJetAlways, nameJet}
+var targetNames = []string{nameRaw, nameRecycled, nameUs, nameRedis, nameJetAlways, nameJet, nameJetAsync, nameWS, nameHTTP}
 
 func newTarget(name string) target {
 	switch name {
@@ -73,6 +76,12 @@ func newTarget(name string) target {
 		return &jetTarget{name: name, durability: durable, interval: "always"}
 	case nameJet:
 		return &jetTarget{name: name, durability: notDurable}
+	case nameJetAsync:
+		return &asyncJet{jetTarget{name: name, durability: notDurable}}
+	case nameWS:
+		return &hubTarget{name: name}
+	case nameHTTP:
+		return &hubTarget{name: name, http: true}
 	}
 	panic("bench: no target " + name)
 }
@@ -94,9 +103,16 @@ const (
 	figCrowd    = "crowd"
 	figNats     = "nats"
 	figMongo    = "mongodb"
+
+	figWS        = "ws"
+	figWSBatch   = "ws-batch"
+	figWSTake    = "ws-consume"
+	figWSDeliver = "ws-delivery"
+	figWSIdle    = "ws-idle"
+	figExport    = "export"
 )
 
-var figureNames = []string{figC1, figC64, figC256, figBatch, figConsume, figLive, figDelivery, figStuck, figCrowd, figNats, figMongo, figScan, figGrowth, figAllocs}
+var figureNames = []string{figC1, figC64, figC256, figBatch, figConsume, figLive, figDelivery, figStuck, figCrowd, figNats, figMongo, figWS, figWSBatch, figWSTake, figWSDeliver, figWSIdle, figExport, figScan, figGrowth, figAllocs}
 
 // selection is what -only leaves. Names of figures and of targets are told
 // apart by the names themselves; none of a kind means all of that kind.

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -156,6 +158,23 @@ func stored(t *testing.T, target target) uint64 {
 			t.Fatal(err)
 		}
 		return s.CachedInfo().State.Msgs
+	case *asyncJet:
+		return stored(t, &x.jetTarget)
+	case *hubTarget:
+		got, err := http.Get("http://" + x.addr + "/topics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = got.Body.Close() }()
+		var list struct{ Topics []struct{ Events uint64 } }
+		if err := json.NewDecoder(got.Body).Decode(&list); err != nil {
+			t.Fatal(err)
+		}
+		var n uint64
+		for _, topic := range list.Topics {
+			n += topic.Events
+		}
+		return n
 	case *engineTarget:
 		n, err := retained(t.Context(), x.log)
 		if err != nil {
