@@ -14,13 +14,17 @@ TESTTIMEOUT ?= 15m
 RESULTS ?= bin/test-results
 ## FUZZTIME: how long each fuzz target runs
 FUZZTIME ?= 10s
+## SOAK: how long the soak test runs
+SOAK ?= 10m
 ## BENCHFLAGS: more flags for the benchmarks
 BENCHFLAGS ?=
+## VULNDB: address of the database that vuln asks; by default the public one
+VULNDB ?=
 
-export GO RESULTS TESTTIMEOUT FUZZTIME
+export GO RESULTS TESTTIMEOUT FUZZTIME VULNDB
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-all race fuzz crash bench bench-short lint fmt clean testreport
+.PHONY: help build test test-all race fuzz crash soak bench bench-short lint vuln fmt clean testreport
 
 help: ## list targets and variables
 	@echo 'targets:'
@@ -53,6 +57,9 @@ CRASHED := $(patsubst %,./%/...,$(wildcard store group examples cmd))
 crash: ## run the crash tests, and the model of delivery, at full length
 	$(if $(CRASHED),PROMETHEAN_CRASH=long $(GO) test -run 'Crash|^TestModel$$' -count=1 -timeout 60m $(TESTFLAGS) $(CRASHED),@echo 'crash: no package has crash tests')
 
+soak: ## let a hub work for ten minutes with good clients and bad ones (SOAK)
+	PROMETHEAN_SOAK=$(SOAK) $(GO) test ./cmd/promethean -run '^TestSoak$$' -count=1 -timeout 60m -v
+
 bench: ## measure us and our peers, and print the ratios
 	$(GO) run ./bench $(BENCHFLAGS)
 
@@ -61,6 +68,9 @@ bench-short: ## the same, each measurement once and short
 
 lint: ## check formatting and run the linters
 	@scripts/lint
+
+vuln: ## look for known vulnerabilities (asks a database in the network)
+	@scripts/vuln
 
 fmt: ## format all Go files
 	@scripts/fmt
