@@ -189,9 +189,9 @@ func (l *load) progress(n int) {
 // acknowledged is there, every group gets everything, and what was acked does
 // not come again. With PROMETHEAN_CRASH=long twenty times.
 func TestCrashServe(t *testing.T) {
-	kills := 3
+	kills, between := 3, 200
 	if os.Getenv("PROMETHEAN_CRASH") == "long" {
-		kills = 20
+		kills, between = 20, 5000
 	}
 	p := startHub(t, "--store", "file://"+t.TempDir())
 	ctx, cancel := context.WithCancel(context.Background())
@@ -213,10 +213,10 @@ func TestCrashServe(t *testing.T) {
 		consumers.Go(func() { l.consumer(groups[i%2]) })
 	}
 	for range kills {
-		l.progress(200)
+		l.progress(between)
 		p.crash()
 	}
-	l.progress(200)
+	l.progress(between)
 	stop()
 	publishers.Wait()
 	// What was on its way when they stopped is there or is not; the log tells.
