@@ -19,12 +19,15 @@ const (
 )
 
 // publishMany serves POST /publish.
-func publishMany(c *call) error {
+func publishMany(c *call) error { return c.publishBatch(readRows) }
+
+// publishBatch publishes what read makes of the body.
+func (c *call) publishBatch(read func([]byte) ([]event.Event, error)) error {
 	data, err := c.body(maxBatchBytes, wire.BatchTooLarge)
 	if err != nil {
 		return err
 	}
-	events, err := readRows(data)
+	events, err := read(data)
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"mime"
-	"net/http"
 	"net/url"
 	"strings"
 	"unicode/utf8"
@@ -36,19 +35,7 @@ func publishCloud(c *call) error {
 	}
 	switch {
 	case kind == batchedType:
-		data, err := c.body(maxBatchBytes, wire.BatchTooLarge)
-		if err != nil {
-			return err
-		}
-		events, err := readCloudBatch(data)
-		if err != nil {
-			return err
-		}
-		got, err := c.publish(events)
-		if err != nil {
-			return err
-		}
-		return c.answer(http.StatusCreated, appendReceipts(nil, got))
+		return c.publishBatch(readCloudBatch)
 	case kind == structuredType:
 		data, err := c.body(c.g.payloadLimit()+attributeRoom, wire.PayloadTooLarge)
 		if err != nil {

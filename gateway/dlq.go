@@ -73,23 +73,12 @@ func appendLetter(b []byte, l *group.LetterAt) ([]byte, error) {
 	b, _ = l.ID.AppendText(b) // never fails
 	b = append(b, `","seq":`...)
 	b = strconv.AppendUint(b, l.Seq, 10)
-	b = append(b, `,"topic":"`...)
-	b = append(append(b, l.Topic...), `","group":`...)
-	b = append(appendText(b, l.Group), `,"original":`...)
-	b, err := l.Original.AppendStoredJSON(b)
-	if err != nil {
-		return b, err
+	rest := len(b)
+	b, err := l.AppendJSON(b)
+	if err == nil {
+		b[rest] = ',' // in the place of its brace
 	}
-	b = append(b, `,"err":`...)
-	b = appendText(b, l.Err)
-	b = append(b, `,"ts":`...)
-	b = strconv.AppendInt(b, l.TS, 10)
-	b = append(b, `,"attempts":`...)
-	b = strconv.AppendInt(b, int64(l.Attempts), 10)
-	if l.Parked {
-		b = append(b, `,"parked":true`...)
-	}
-	return append(b, '}'), nil
+	return b, err
 }
 
 // replayRequest is the body of POST /dlq/{topic}/replay.

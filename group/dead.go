@@ -50,21 +50,22 @@ func (r *runner) letter(it *item, original *event.Event, generation uint64) (eve
 		Topic: r.topic, Group: r.group, Original: *original, Err: shorten(it.reason, maxErr),
 		TS: now, Attempts: int(it.delivered), Parked: r.parks(it),
 	}
-	b, err := l.encode()
+	b, err := l.AppendJSON(nil)
 	if err != nil {
 		// It was stored, so it is sound; a dead letter without it is better
 		// than a group that cannot go on.
 		r.e.o.Logger.Error("encode a dead letter", "topic", r.topic, "group", r.group, "id", it.id, "err", err)
 		l.Original = event.Event{ID: it.id, Seq: it.seq, Topic: r.topic, Payload: json.RawMessage("null")}
-		b, _ = l.encode()
+		b, _ = l.AppendJSON(nil)
 	}
 	id := event.NameID(space, fmt.Sprintf("%s\n%s\n%s\n%d\n%d", r.topic, r.group, it.id, generation, it.letter))
 	return event.Event{ID: id, TS: now, Topic: LetterTopic(r.topic), Key: it.key, Payload: b}, true
 }
 
-// encode gives the JSON of a letter; the original keeps its bytes.
-func (l *Letter) encode() ([]byte, error) {
-	b := append([]byte(nil), `{"topic":`...)
+// AppendJSON appends the JSON of a letter, which is the payload that it is stored
+// as; the original keeps its bytes.
+func (l *Letter) AppendJSON(b []byte) ([]byte, error) {
+	b = append(b, `{"topic":`...)
 	b = appendText(b, l.Topic)
 	b = append(b, `,"group":`...)
 	b = appendText(b, l.Group)
@@ -397,7 +398,7 @@ func (e *Engine) Rewrite(ctx context.Context, l LetterAt, original event.Event) 
 	was := l
 	l.Original = original
 	l.ID = event.NameID(space, "rewritten\n"+was.ID.String())
-	payload, err := l.Letter.encode()
+	payload, err := l.AppendJSON(nil)
 	if err != nil {
 		return l, err
 	}
