@@ -202,10 +202,12 @@ func (r *runner) start(c store.Cursor, letters []foundLetter) {
 	r.feed()
 }
 
-// begin starts reading at the floor. mu must be held.
+// begin starts reading at the floor. mu must be held. Leases are never named
+// anew: after a move the epoch is the same, and one that ended with the move
+// must not fit what is handed out again.
 func (r *runner) begin() {
 	r.next, r.top, r.dirty = r.cur.Floor, r.cur.Floor, true
-	r.tokens = r.cur.Epoch << 40
+	r.tokens = max(r.tokens, r.cur.Epoch<<40)
 }
 
 // wake says that the topic has grown. If it returns true, the caller has the

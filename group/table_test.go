@@ -329,6 +329,23 @@ func TestMovingTheCursor(t *testing.T) {
 	})
 }
 
+func TestALeaseDoesNotOutliveAMove(t *testing.T) {
+	in(t, func(w *world) {
+		w.publish("a")
+		m := w.join("g", group.Settings{}, group.MemberOptions{})
+		old := m.next()
+		if err := w.e.Move(context.Background(), topic, "g", group.Start{From: group.Earliest}); err != nil {
+			t.Fatal(err)
+		}
+		d := m.next()
+		res, err := w.e.Nack(topic, "g", []group.Selected{{ID: d.Event.ID, Lease: old.Lease}}, group.Nack{})
+		if err != nil || !errors.Is(res[0].Err, group.ErrFenced) {
+			t.Errorf("nack with the lease from before the move: %v, %v", err, res)
+		}
+		m.ack(d)
+	})
+}
+
 func TestRetentionSettles(t *testing.T) {
 	in(t, func(w *world) {
 		w.publish("a", "a", "b", "c")
