@@ -68,7 +68,7 @@ func (c *call) publish(events []event.Event) ([]promethean.Receipt, error) {
 	for i := range events {
 		if t := events[i].Topic; t != last || i == 0 {
 			if err := c.allow(auth.Publish, t); err != nil {
-				return nil, err
+				return nil, &store.EventError{Index: i, Err: err}
 			}
 			last = t
 		}

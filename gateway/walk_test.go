@@ -134,8 +134,10 @@ func TestWalkAccess(t *testing.T) {
 			t.Errorf("%s with %s: %d %s", name, right, got.StatusCode, data)
 		}
 	}
-	// One topic of a batch that is not allowed is enough.
-	s.want(403, "forbidden", "POST", "/publish", `{"topic":"a","payload":1}`+"\n"+`{"topic":"b","payload":1}`, "Authorization", "Bearer publish:a")
+	// One topic of a batch that is not allowed is enough, and it is named.
+	if got := s.want(403, "forbidden", "POST", "/publish", `{"topic":"a","payload":1}`+"\n"+`{"topic":"b","payload":1}`, "Authorization", "Bearer publish:a"); got["index"] != 1.0 {
+		t.Errorf("%v, want index 1", got)
+	}
 	s.want(403, "forbidden", "POST", "/cloudevents", `[{"specversion":"1.0","id":"1","source":"/","type":"a"},{"specversion":"1.0","id":"2","source":"/","type":"b"}]`, "Authorization", "Bearer publish:a", "Content-Type", "application/cloudevents-batch+json")
 	s.want(404, "not_found", "GET", "/topics/a", "", "Authorization", "Bearer admin")
 }
