@@ -157,11 +157,11 @@ func (c *connection) serve() (leave bool) {
 func (c *connection) work(msg []byte) {
 	f := &c.frame
 	err := c.decoder.Decode(msg, f)
+	if c.g.o.Verifier != nil && f.Op != wire.OpAuth && (err == nil || wire.CodeOf(err) != wire.BadJSON) && c.principal() == nil {
+		err = wire.Errorf(wire.Unauthorized, "a token is needed: send AUTH first") // whatever else is wrong
+	}
 	if limit := c.bucket.request(); limit != nil {
 		err = limit
-	}
-	if err == nil && c.g.o.Verifier != nil && f.Op != wire.OpAuth && c.principal() == nil {
-		err = wire.Errorf(wire.Unauthorized, "a token is needed: send AUTH first")
 	}
 	if err == nil && f.Op != wire.OpPublish && f.Op != wire.OpAck {
 		c.finishGathered() // what came before happens before

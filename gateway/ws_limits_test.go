@@ -54,9 +54,11 @@ func TestWSAuth(t *testing.T) {
 		`{"op":"ACK","topic":"a.x","group":"g","id":"0192f7c1-0000-7000-8000-000000000001"}`, `{"op":"NACK","topic":"a.x","group":"g","id":"0192f7c1-0000-7000-8000-000000000001"}`,
 		`{"op":"MODACK","topic":"a.x","group":"g","id":"0192f7c1-0000-7000-8000-000000000001","extend_ms":1}`,
 		`{"op":"PAUSE","topic":"a.x","group":"g"}`, `{"op":"RESUME","topic":"a.x","group":"g"}`, `{"op":"AUTH","token":"wrong"}`,
+		`{"op":"HELP"}`, `{"op":"PUBLISH","events":[]}`, `{"op":"SUBSCRIBE","topic":"a.x","group":"g","opts":{"no":1}}`, `{"op":"ACK","topic":"a.x","group":"g"}`,
 	} {
 		c.fails("unauthorized", "", "%s", frame)
 	}
+	c.fails("bad_json", "", `{"op":`)
 	c.ok(`{"op":"AUTH","token":"pub","corr":1}`)
 	c.ok(`{"op":"PUBLISH","topic":"a.x","payload":1}`)
 	c.ok(`{"op":"PUBLISH","topic":"a.x","payload":1}`)
@@ -68,6 +70,8 @@ func TestWSAuth(t *testing.T) {
 	c.ok(`{"op":"AUTH","token":"sub"}`)
 	c.ok(`{"op":"SUBSCRIBE","topic":"a.**","group":"g"}`)
 	c.fails("forbidden", "", `{"op":"SUBSCRIBE","topic":"**","group":"g"}`)
+	c.fails("forbidden", "", `{"op":"SUBSCRIBE","topic":"b","group":"g","opts":{"partitioned":true}}`)
+	c.fails("unsupported", "", `{"op":"SUBSCRIBE","topic":"a.x","group":"h","opts":{"partitioned":true}}`)
 	// A token that does not cover what there is, or is wrong, leaves the old one.
 	c.fails("forbidden", "a.**", `{"op":"AUTH","token":"one"}`)
 	c.fails("unauthorized", "", `{"op":"AUTH","token":"wrong"}`)

@@ -59,12 +59,6 @@ func checkGroup(name string) error {
 
 // subscribe serves SUBSCRIBE. Of several topics all are subscribed to, or none.
 func (c *connection) subscribe(f *wire.Frame) error {
-	switch {
-	case f.Partitioned:
-		return wire.Errorf(wire.Unsupported, "opts.partitioned: this hub has no partitioned groups")
-	case f.Normalise:
-		return wire.Errorf(wire.Unsupported, "opts.normalise: this hub has no schemas")
-	}
 	if err := checkGroup(f.Group); err != nil {
 		return err
 	}
@@ -88,6 +82,12 @@ func (c *connection) subscribe(f *wire.Frame) error {
 			s.o.BatchSize = max(group.DefaultBatchSize, f.PerFrame)
 		}
 		subs = append(subs, s)
+	}
+	switch { // only those who may subscribe learn what is not there
+	case f.Partitioned:
+		return wire.Errorf(wire.Unsupported, "opts.partitioned: this hub has no partitioned groups")
+	case f.Normalise:
+		return wire.Errorf(wire.Unsupported, "opts.normalise: this hub has no schemas")
 	}
 	for i, s := range subs {
 		if err := s.begin(); err != nil {
