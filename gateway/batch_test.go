@@ -91,6 +91,9 @@ func TestTopicsAreNotMade(t *testing.T) {
 		}
 	}
 	s.want(200, "", "PUT", "/topics/a.b", `{}`)
+	if got := s.want(404, "not_found", "POST", "/publish", `[{"topic":"a.b","payload":1},{"topic":"a.c","payload":1}]`); got["index"] != 1.0 {
+		t.Errorf("%v, want index 1", got)
+	}
 	s.want(201, "", "POST", "/publish/a.b", `1`)
 	s.want(200, "", "POST", "/pull", `{"topic":"a.b","group":"g"}`)
 }

@@ -67,7 +67,7 @@ func (g *Gateway) publish(ctx context.Context, expect []store.Expect, events []e
 				continue
 			}
 			if err := g.exists(ctx, events[i].Topic); err != nil {
-				return nil, err
+				return nil, &store.EventError{Index: i, Err: err}
 			}
 		}
 	}
