@@ -146,7 +146,7 @@ func TestWSSettle(t *testing.T) {
 	e = c.event()
 	c.ok(`{"op":"NACK","topic":"a","group":"g","ids":["%v"],"leases":["%v"],"dead":true,"reason":"bad"}`, part(e, "event", "id"), part(e, "ctx", "lease"))
 	c.ok(`{"op":"SUBSCRIBE","topic":"dlq.a","group":"d","opts":{"from":"earliest"}}`)
-	if e = c.event(); e["topic"] != "dlq.a" {
+	if e = c.event(); e["topic"] != "dlq.a" || part(e, "event", "partition") != 0.0 {
 		t.Errorf("%v", e)
 	}
 }

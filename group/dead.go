@@ -39,6 +39,10 @@ var space = event.NameID(event.ID{}, "promethean dead letter")
 // maxErr is how much of an error a dead letter tells.
 const maxErr = 8 << 10
 
+// letterPartition is where dead letters are. Every topic has that partition,
+// and so the dead letters of a key are in one, however many there come to be.
+var letterPartition = event.PartitionOf(0)
+
 // letter makes the dead letter of an item. There is none of a dead letter.
 func (r *runner) letter(it *item, original *event.Event, generation uint64) (event.Event, bool) {
 	if strings.HasPrefix(r.topic, LetterPrefix) {
@@ -59,7 +63,7 @@ func (r *runner) letter(it *item, original *event.Event, generation uint64) (eve
 		b, _ = l.AppendJSON(nil)
 	}
 	id := event.NameID(space, fmt.Sprintf("%s\n%s\n%s\n%d\n%d", r.topic, r.group, it.id, generation, it.letter))
-	return event.Event{ID: id, TS: now, Topic: LetterTopic(r.topic), Key: it.key, Payload: b}, true
+	return event.Event{ID: id, TS: now, Topic: LetterTopic(r.topic), Key: it.key, Partition: letterPartition, Payload: b}, true
 }
 
 // AppendJSON appends the JSON of a letter, which is the payload that it is stored
@@ -402,7 +406,10 @@ func (e *Engine) Rewrite(ctx context.Context, l LetterAt, original event.Event) 
 	if err != nil {
 		return l, err
 	}
-	ev := event.Event{ID: l.ID, TS: time.Now().UnixMilli(), Topic: LetterTopic(l.Topic), Key: was.Original.Key, Payload: payload, CausedBy: []string{was.ID.String()}}
+	ev := event.Event{
+		ID: l.ID, TS: time.Now().UnixMilli(), Topic: LetterTopic(l.Topic), Key: was.Original.Key, Partition: letterPartition,
+		Payload: payload, CausedBy: []string{was.ID.String()},
+	}
 	if err := e.replace(ctx, l.Topic, l.Group, []LetterAt{was}, store.Batch{Events: []event.Event{ev}, Internal: true}); err != nil {
 		return l, err
 	}
