@@ -129,6 +129,12 @@ func TestExport(t *testing.T) {
 			t.Errorf("HEAD %s: %d %q", path, status, text)
 		}
 	}
+	// A length that is not known is not told.
+	for _, path := range []string{"/replay?topic=a.b", "/history?topic=a.b&key=k", "/latest-by-key?topic=a.b&key=k", "/dlq/a.b"} {
+		if status, head, _ := s.raw("HEAD", path, ""); status != 200 || head.Get("Content-Length") != "" {
+			t.Errorf("HEAD %s: %d %v", path, status, head)
+		}
+	}
 }
 
 func TestKeys(t *testing.T) {

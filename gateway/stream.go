@@ -61,7 +61,10 @@ func (s *stream) flush() error {
 
 // finish ends the answer. What follows on the connection has its own time.
 func (s *stream) finish() error {
-	if !s.sent {
+	switch {
+	case s.c.isHead():
+		s.buf = s.buf[:0] // nothing was read for it, so its length is not that of the answer to GET
+	case !s.sent:
 		s.c.w.Header().Set("Content-Length", strconv.Itoa(len(s.buf)))
 	}
 	if err := s.flush(); err != nil {
