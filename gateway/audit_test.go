@@ -272,7 +272,7 @@ func TestRecorder(t *testing.T) {
 		404: func(w http.ResponseWriter) { w.WriteHeader(http.StatusNotFound); _, _ = w.Write(nil) },
 		201: func(w http.ResponseWriter) { w.WriteHeader(http.StatusEarlyHints); w.WriteHeader(http.StatusCreated) },
 	} {
-		rec := &recorder{ResponseWriter: httptest.NewRecorder()}
+		rec := newRecorder(httptest.NewRecorder(), time.Second)
 		if do(rec); rec.status != want || !rec.begun {
 			t.Errorf("%d, want %d", rec.status, want)
 		}

@@ -20,7 +20,7 @@ import (
 // call is one HTTP request on its way through a handler.
 type call struct {
 	g   *Gateway
-	w   http.ResponseWriter
+	w   *recorder
 	r   *http.Request
 	who *auth.Principal // nil where nobody needs a token
 }
@@ -74,7 +74,7 @@ func (c *call) queryNum(name string, def, most uint64) (uint64, error) {
 		return most, nil
 	}
 	if err != nil {
-		return 0, wire.Errorf(wire.InvalidArgument, "%s: %q is no number from 0 on", name, s)
+		return 0, wire.Errorf(wire.InvalidArgument, "%s: %q is no number from 0 on", name, clip(s))
 	}
 	return min(n, most), nil
 }
@@ -87,7 +87,7 @@ func parseTime(name, s string) (int64, error) {
 	if t, err := time.Parse(time.RFC3339Nano, s); err == nil && t.UnixMilli() >= 0 && t.UnixMilli() <= event.MaxTS {
 		return t.UnixMilli(), nil
 	}
-	return 0, wire.Errorf(wire.InvalidArgument, "%s: %q is neither epoch milliseconds nor a time such as 2026-01-31T12:00:00Z", name, s)
+	return 0, wire.Errorf(wire.InvalidArgument, "%s: %q is neither epoch milliseconds nor a time such as 2026-01-31T12:00:00Z", name, clip(s))
 }
 
 // problem is an answer of application/problem+json. What else an error has to

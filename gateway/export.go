@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"net/http"
+
 	"promethean/event"
 	"promethean/store"
 )
@@ -45,6 +47,7 @@ func export(c *call) error {
 	s := c.stream(kind)
 	defer s.free()
 	if c.isHead() {
+		c.w.WriteHeader(http.StatusOK)
 		return nil
 	}
 	if !lines {

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 
 	"promethean"
 	"promethean/event"
@@ -28,12 +27,9 @@ func (c *call) body(most int, tooLarge wire.Code) ([]byte, error) {
 	if c.r.ContentLength > int64(most) {
 		return nil, wire.Errorf(tooLarge, "the body has %d bytes, the limit is %d", c.r.ContentLength, most)
 	}
-	rc := http.NewResponseController(c.w)
-	_ = rc.SetReadDeadline(time.Now().Add(c.g.o.BodyWait)) // without one, the server's own limits hold
 	data, err := readAll(http.MaxBytesReader(c.w, c.r.Body, int64(most)), c.r.ContentLength)
 	if err == nil {
-		// A deadline that passes while the answer is made would end the request.
-		_ = rc.SetReadDeadline(time.Time{})
+		c.w.came()
 	}
 	var large *http.MaxBytesError
 	switch {
@@ -120,14 +116,14 @@ func (c *call) fill(e *event.Event) (expect []store.Expect, err error) {
 	if p := q.Get("partition"); p != "" {
 		n, err := strconv.ParseUint(p, 10, 16)
 		if err != nil {
-			return nil, wire.Errorf(wire.InvalidArgument, "partition: %q is no number from 0 to 65535", p)
+			return nil, wire.Errorf(wire.InvalidArgument, "partition: %q is no number from 0 to 65535", clip(p))
 		}
 		e.Partition = event.PartitionOf(int(n))
 	}
 	if s := q.Get("expect_seq"); s != "" {
 		n, err := strconv.ParseUint(s, 10, 64)
 		if err != nil {
-			return nil, wire.Errorf(wire.InvalidArgument, "expect_seq: %q is no seq", s)
+			return nil, wire.Errorf(wire.InvalidArgument, "expect_seq: %q is no seq", clip(s))
 		}
 		expect = []store.Expect{{Topic: e.Topic, Seq: n}}
 	}

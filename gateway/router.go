@@ -85,7 +85,8 @@ next:
 
 // serve takes a request through all checks to its handler.
 func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
-	rec := &recorder{ResponseWriter: w}
+	rec := newRecorder(w, g.o.WriteWait)
+	rec.expect(r, g.o.BodyWait)
 	err := g.dispatch(rec, r)
 	switch {
 	case err == nil:
@@ -93,7 +94,7 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 		g.o.Logger.Debug("answer was cut short", "path", r.URL.Path, "err", err)
 		panic(http.ErrAbortHandler) // the only way to tell the client that there is more
 	default:
-		g.fail(w, r, err)
+		g.fail(rec, r, err)
 	}
 }
 
@@ -133,6 +134,12 @@ func (g *Gateway) dispatch(w *recorder, r *http.Request) error {
 		return err
 	}
 	c := &call{g: g, w: w, r: r, who: who}
+	if r.ContentLength != 0 && route.method == http.MethodGet {
+		// It means nothing, but has to come before the answer.
+		if _, err := c.body(maxBody, wire.PayloadTooLarge); err != nil {
+			return err
+		}
+	}
 	if route.audits() {
 		return c.recorded(route, w)
 	}
@@ -173,29 +180,3 @@ func (p *path) allowed() string {
 	slices.Sort(list)
 	return strings.Join(list, ", ")
 }
-
-// recorder knows whether an answer has begun, and with which status.
-type recorder struct {
-	http.ResponseWriter
-	begun  bool
-	status int
-}
-
-// WriteHeader implements [http.ResponseWriter].
-func (w *recorder) WriteHeader(status int) {
-	if !w.begun && (status >= http.StatusOK || status == http.StatusSwitchingProtocols) { // others announce more
-		w.begun, w.status = true, status
-	}
-	w.ResponseWriter.WriteHeader(status)
-}
-
-// Write implements [http.ResponseWriter].
-func (w *recorder) Write(b []byte) (int, error) {
-	if !w.begun {
-		w.begun, w.status = true, http.StatusOK
-	}
-	return w.ResponseWriter.Write(b)
-}
-
-// Unwrap lets [http.ResponseController] reach what is below.
-func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
-	"time"
 )
 
 // block is how much of a long answer is written at a time.
@@ -42,7 +41,6 @@ func (s *stream) room() error {
 
 func (s *stream) write() error {
 	s.sent = true
-	_ = s.rc.SetWriteDeadline(time.Now().Add(s.c.g.o.WriteWait)) // without one, the server's own limits hold
 	_, err := s.c.w.Write(s.buf)
 	s.buf = s.buf[:0]
 	return err
@@ -59,7 +57,7 @@ func (s *stream) flush() error {
 	return nil // what cannot flush does not hold back
 }
 
-// finish ends the answer. What follows on the connection has its own time.
+// finish ends the answer.
 func (s *stream) finish() error {
 	switch {
 	case s.c.isHead():
@@ -67,11 +65,7 @@ func (s *stream) finish() error {
 	case !s.sent:
 		s.c.w.Header().Set("Content-Length", strconv.Itoa(len(s.buf)))
 	}
-	if err := s.flush(); err != nil {
-		return err
-	}
-	_ = s.rc.SetWriteDeadline(time.Time{})
-	return nil
+	return s.flush()
 }
 
 // free gives the memory back. One that grew on a large event is left to the

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"time"
 )
 
 // ErrHandshake says that a request is no opening of a WebSocket; what wraps it
@@ -35,11 +36,13 @@ func (k *Keeper) Accept(w http.ResponseWriter, r *http.Request, o Options) (*Con
 		return nil, handshakeError("the connection cannot be taken over: " + err.Error())
 	}
 	answer := "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: " + acceptKey(key) + "\r\n\r\n"
+	c := newConn(nc, k, o)
+	_ = nc.SetWriteDeadline(time.Now().Add(c.o.MessageWait)) // who has not read earlier answers does not hold us
 	if _, err := nc.Write([]byte(answer)); err != nil {
 		_ = nc.Close() // the write's error says more
 		return nil, err
 	}
-	c := newConn(nc, k, o)
+	_ = nc.SetWriteDeadline(time.Time{}) // as the keeper sees to it from now on
 	if err := c.adopt(buffered.Reader); err != nil {
 		_ = nc.Close() // likewise
 		return nil, err
