@@ -129,6 +129,9 @@ func (g *Gateway) dispatch(w *recorder, r *http.Request) error {
 	if g.draining.Load() && !route.steady {
 		return wire.Errorf(wire.Draining, "the hub is shutting down")
 	}
+	if _, err := url.ParseQuery(r.URL.RawQuery); err != nil {
+		return wire.Errorf(wire.InvalidArgument, "the query cannot be read: %s", clip(err.Error()))
+	}
 	who, err := g.identify(r)
 	if err != nil && route.action != auth.Open {
 		return err
