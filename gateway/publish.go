@@ -24,6 +24,9 @@ var (
 // body reads the whole body, which has at most so many bytes and must come in
 // time.
 func (c *call) body(most int, tooLarge wire.Code) ([]byte, error) {
+	if coding := c.r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
+		return nil, wire.Errorf(wire.InvalidArgument, "Content-Encoding: %q is not understood: send the body as it is", clip(coding))
+	}
 	if c.r.ContentLength > int64(most) {
 		return nil, wire.Errorf(tooLarge, "the body has %d bytes, the limit is %d", c.r.ContentLength, most)
 	}
