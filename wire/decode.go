@@ -112,9 +112,15 @@ func (d *Decoder) field(name []byte) {
 		f.Topic = d.name("topic")
 	case "topics":
 		d.seen |= seenTopics
+		n := 0
 		for range d.list("topics", "must be an array of strings") {
-			f.Topics = append(f.Topics, d.name("topics"))
+			if n++; n <= MaxTopics {
+				f.Topics = append(f.Topics, d.name("topics"))
+			} else {
+				d.r.Value()
+			}
 		}
+		d.bound("topics", n, MaxTopics)
 	case "group":
 		f.Group = d.name("group")
 	case "payload":
@@ -146,7 +152,7 @@ func (d *Decoder) settling(name []byte) {
 			d.selected(d.ids).ID = d.id("ids")
 			d.ids++
 		}
-		d.bound("ids", d.ids)
+		d.bound("ids", d.ids, MaxBatch)
 	case "lease":
 		d.seen |= seenLease
 		d.selected(0).Lease = d.lease("lease")
@@ -157,7 +163,7 @@ func (d *Decoder) settling(name []byte) {
 			d.selected(d.leases).Lease = d.lease("leases")
 			d.leases++
 		}
-		d.bound("leases", d.leases)
+		d.bound("leases", d.leases, MaxBatch)
 	case "reason":
 		f.Nack.Reason = d.str("reason")
 	case "delay_ms":
@@ -173,9 +179,9 @@ func (d *Decoder) settling(name []byte) {
 }
 
 // bound refuses a list that is too long.
-func (d *Decoder) bound(field string, n int) {
-	if n > MaxBatch {
-		d.fail(BatchTooLarge, fmt.Sprintf("%s: there are %d, the limit is %d", field, n, MaxBatch))
+func (d *Decoder) bound(field string, n, most int) {
+	if n > most {
+		d.fail(BatchTooLarge, fmt.Sprintf("%s: there are %d, the limit is %d", field, n, most))
 	}
 }
 
@@ -220,7 +226,7 @@ func (d *Decoder) events() {
 		d.row++
 	}
 	d.place = inFrame
-	d.bound("events", d.row)
+	d.bound("events", d.row, MaxBatch)
 	d.one = single
 }
 

@@ -46,6 +46,9 @@ const (
 	MaxCorr = 1 << 10
 	// MaxBatch is how many events one PUBLISH may have, or one EVENTS.
 	MaxBatch = 10_000
+	// MaxTopics is how many topics one SUBSCRIBE or UNSUBSCRIBE may name. More
+	// are refused: each of them is a group to be made.
+	MaxTopics = 1000
 	// MaxInFlight is the most that one member may hold.
 	MaxInFlight = 100_000
 	// MaxExtend is how far a lease can be extended, or an event delayed.

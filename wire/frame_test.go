@@ -208,3 +208,18 @@ func compare(t *testing.T, got *wire.Frame, want map[string]json.RawMessage, err
 		}
 	}
 }
+
+// A list of topics is bounded: each of them is a group to be made.
+func TestTooManyTopics(t *testing.T) {
+	frame := func(n int) string {
+		return `{"op":"SUBSCRIBE","group":"g","topics":["a"` + strings.Repeat(`,"a"`, n-1) + `]}`
+	}
+	var d wire.Decoder
+	var f wire.Frame
+	if err := d.Decode([]byte(frame(wire.MaxTopics)), &f); err != nil || len(f.Topics) != wire.MaxTopics {
+		t.Errorf("%d topics: %v", len(f.Topics), err)
+	}
+	if err := d.Decode([]byte(frame(1_000_000)), &f); wire.CodeOf(err) != wire.BatchTooLarge || len(f.Topics) > wire.MaxTopics {
+		t.Errorf("%d topics: %v", len(f.Topics), err)
+	}
+}
