@@ -13,6 +13,7 @@ import (
 	"time"
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"golang.org/x/time/rate"
 
 	"promethean"
 	"promethean/event"
@@ -181,9 +182,16 @@ func (s *server) open(ctx context.Context, version string) (err error) {
 	}
 	// Listening comes before the store, which may take long: two hubs on one
 	// address are found at once. Nobody is answered before it is open.
-	if s.listener, err = net.Listen("tcp", c.Listen); err != nil {
+	l, err := net.Listen("tcp", c.Listen)
+	if err != nil {
 		return err
 	}
+	most, now := maxConnections(maxFiles()), rate.Sometimes{Interval: time.Minute}
+	s.listener = newDoorman(l.(*net.TCPListener), most, func() {
+		now.Do(func() {
+			s.log.Warn("connections wait until others end: the process may have no more files", "connections", most)
+		})
+	})
 	figures := newFigures(c.Metrics.Namespace, s.log)
 	o.Metrics, o.Connections = figures.handler, func(delta int) { figures.connections.Add(float64(delta)) }
 	ho := promethean.Options{
