@@ -30,7 +30,7 @@ func (c *call) body(most int, tooLarge wire.Code) ([]byte, error) {
 	if c.r.ContentLength > int64(most) {
 		return nil, wire.Errorf(tooLarge, "the body has %d bytes, the limit is %d", c.r.ContentLength, most)
 	}
-	data, err := readAll(http.MaxBytesReader(c.w, c.r.Body, int64(most)), c.r.ContentLength)
+	data, err := readAll(http.MaxBytesReader(c.w.ResponseWriter, c.r.Body, int64(most)), c.r.ContentLength)
 	if err == nil {
 		c.w.came()
 	}
