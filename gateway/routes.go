@@ -211,7 +211,7 @@ func administration() []route {
 			summary: "Metrics in the text format of Prometheus.", answer: "Text", answerType: "text/plain", codes: []wire.Code{wire.NotFound}, example: example{path: "/metrics"},
 		}},
 		{method: "GET", path: "/openapi.json", action: auth.Admin, steady: true, handle: openAPI, doc: operation{
-			summary: "This document.", answer: "Object", example: example{path: "/openapi.json"},
+			summary: "What this hub can do, as an OpenAPI 3.1 document.", answer: "Object", example: example{path: "/openapi.json"},
 		}},
 	}
 }
