@@ -120,7 +120,8 @@ func TestConnectionGoesOnAfterItsDeadlines(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := io.Copy(io.Discard, got.Body); err != nil || got.StatusCode != 201 {
+		_, err = io.Copy(io.Discard, got.Body)
+		if err = errors.Join(err, got.Body.Close()); err != nil || got.StatusCode != http.StatusCreated {
 			t.Fatalf("%d %v", got.StatusCode, err)
 		}
 		<-time.After(2 * wait) // longer than the deadline that the answer had
