@@ -46,6 +46,8 @@ const (
 	publishOpts   // an option that only PUBLISH has
 	subscribeOpts // one that only SUBSCRIBE has
 	seenOpts
+	seenSeq
+	seenTS
 )
 
 // Decode reads a frame into f and overwrites all of it. Where it fails, f has
@@ -256,6 +258,7 @@ func (d *Decoder) option(name []byte) {
 	case "ts": // of both
 		e.TS = int64(d.number("ts", event.MaxTS))
 		d.f.Start.TS = e.TS
+		d.seen |= seenTS
 		return
 	case "key":
 		e.Key = d.str("key")
@@ -320,6 +323,7 @@ func (d *Decoder) subscribing(name []byte) {
 		f.Start.AfterID = d.id("afterId")
 	case "seq":
 		f.Start.Seq = d.number("seq", 1<<64-1)
+		d.seen |= seenSeq
 	case "batchSize":
 		f.BatchSize = d.clamped("batchSize", 1, MaxBatch)
 	case "maxInFlight":
@@ -422,11 +426,27 @@ func (d *Decoder) finishTopics() {
 	}
 }
 
-// finishStart checks that a place has what it needs.
+// finishStart finds what a place is named by, if from does not say, and checks
+// that it has that.
 func (d *Decoder) finishStart() {
 	s := &d.f.Start
-	if s.From == group.AfterID && s.AfterID.IsZero() {
+	if s.From == "" {
+		switch {
+		case d.seen&seenSeq != 0:
+			s.From = group.FromSeq
+		case !s.AfterID.IsZero():
+			s.From = group.AfterID
+		case d.seen&seenTS != 0:
+			s.From = group.FromTS
+		}
+	}
+	switch {
+	case s.From == group.AfterID && s.AfterID.IsZero():
 		d.invalid("opts.afterId", "must be there with from afterId")
+	case s.From == group.FromSeq && d.seen&seenSeq == 0:
+		d.invalid("opts.seq", "must be there with from seq")
+	case s.From == group.FromTS && d.seen&seenTS == 0:
+		d.invalid("opts.ts", "must be there with from ts")
 	}
 }
 

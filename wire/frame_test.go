@@ -223,3 +223,29 @@ func TestTooManyTopics(t *testing.T) {
 		t.Errorf("%d topics: %v", len(f.Topics), err)
 	}
 }
+
+// A place is named by what it has; from may be left out, and needs its value.
+func TestStart(t *testing.T) {
+	const id = "0192f7c1-0000-7000-8000-000000000001"
+	for opts, want := range map[string]group.From{
+		`{}`:                        "",
+		`{"seq":5}`:                 group.FromSeq,
+		`{"seq":0}`:                 group.FromSeq,
+		`{"ts":7}`:                  group.FromTS,
+		`{"afterId":"` + id + `"}`:  group.AfterID,
+		`{"from":"latest","seq":5}`: group.Latest,
+	} {
+		var d wire.Decoder
+		var f wire.Frame
+		if err := d.Decode([]byte(`{"op":"SUBSCRIBE","topic":"a","group":"g","opts":`+opts+`}`), &f); err != nil || f.Start.From != want {
+			t.Errorf("%s: from %q, %v; want %q", opts, f.Start.From, err, want)
+		}
+	}
+	for _, opts := range []string{`{"from":"seq"}`, `{"from":"ts"}`, `{"from":"afterId"}`, `{"from":"ts","seq":1}`} {
+		var d wire.Decoder
+		var f wire.Frame
+		if err := d.Decode([]byte(`{"op":"SUBSCRIBE","topic":"a","group":"g","opts":`+opts+`}`), &f); wire.CodeOf(err) != wire.InvalidArgument {
+			t.Errorf("%s: %v", opts, err)
+		}
+	}
+}
