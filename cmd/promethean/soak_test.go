@@ -90,9 +90,8 @@ func (l *load) tail() {
 }
 
 // TestSoak lets a hub work for as long as PROMETHEAN_SOAK says, with good
-// clients and bad ones, and wants it to hold no more at the end than in the middle
-// third: before that the engine fills what it keeps of the log in memory. Without
-// it the run is short, and judged generously.
+// clients and bad ones, and wants it to hold no more at the end than after the
+// first third. Without it the run is short, and judged generously.
 func TestSoak(t *testing.T) {
 	length, long := 12*time.Second, false
 	if s := os.Getenv("PROMETHEAN_SOAK"); s != "" {
@@ -119,7 +118,7 @@ func TestSoak(t *testing.T) {
 		all.Go(func() { l.dropper("dropped") })
 	}
 	all.Go(l.tail)
-	var middle gauges
+	var first gauges
 	tick := time.NewTicker(length / 24)
 	defer tick.Stop()
 	for n, over := 1, false; !over; n++ {
@@ -127,8 +126,8 @@ func TestSoak(t *testing.T) {
 		case <-tick.C:
 			// The load rises and falls: the most of a third counts.
 			now := p.gauges()
-			if n > 8 && n <= 16 {
-				middle = gauges{max(middle.memory, now.memory), max(middle.goroutines, now.goroutines), max(middle.files, now.files)}
+			if n <= 8 {
+				first = gauges{max(first.memory, now.memory), max(first.goroutines, now.goroutines), max(first.files, now.files)}
 			}
 		case <-ctx.Done():
 			over = true
@@ -137,7 +136,7 @@ func TestSoak(t *testing.T) {
 	all.Wait()
 	last := p.gauges()
 	l.mu.Lock()
-	t.Logf("%d events published in %v; at most in the middle third %+v, at the end %+v", l.count, length, middle, last)
+	t.Logf("%d events published in %v; at most in the first third %+v, at the end %+v", l.count, length, first, last)
 	if l.count == 0 {
 		t.Error("nothing was published")
 	}
@@ -146,8 +145,8 @@ func TestSoak(t *testing.T) {
 	if long {
 		slack = gauges{16 << 20, 20, 20}
 	}
-	if last.memory > middle.memory+slack.memory || last.goroutines > middle.goroutines+slack.goroutines || last.files > middle.files+slack.files {
-		t.Errorf("it grows: %+v, then %+v", middle, last)
+	if last.memory > first.memory+slack.memory || last.goroutines > first.goroutines+slack.goroutines || last.files > first.files+slack.files {
+		t.Errorf("it grows: %+v, then %+v", first, last)
 	}
 	p.stop()
 }
