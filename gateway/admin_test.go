@@ -80,7 +80,16 @@ func TestGroups(t *testing.T) {
 	}
 	s.want(200, "", "PUT", "/groups/a.b/g", ``)
 	s.want(200, "", "PUT", "/groups/a.b/g", `{"maxAttempts":7}`)
-	s.want(409, "group_conflict", "PUT", "/groups/a.b/g", `{"maxAttempts":8}`)
+	got = s.want(200, "", "PUT", "/groups/a.b/g", `{"maxAttempts":8,"ackTimeoutMs":2000}`)
+	want["maxAttempts"], want["ackTimeoutMs"] = 8.0, 2000.0
+	if !reflect.DeepEqual(got["settings"], want) {
+		t.Errorf("%v", got)
+	}
+	s.want(409, "group_conflict", "PUT", "/groups/a.b/g", `{"maxAttempts":9,"ordering":"key"}`)
+	s.want(400, "invalid_argument", "PUT", "/groups/a.b/g", `{"maxAttempts":0}`)
+	if got = s.want(200, "", "PUT", "/groups/a.b/g", `{"ordering":"topic"}`); !reflect.DeepEqual(got["settings"], want) {
+		t.Errorf("%v", got)
+	}
 	s.want(400, "invalid_argument", "PUT", "/groups/a.b/n", `{"maxAttempts":-8}`)
 	s.want(400, "invalid_argument", "PUT", "/groups/a.b/n", `{"attempts":8}`)
 	s.want(400, "cursor_unknown", "PUT", "/groups/a.b/n", `{"seq":8}`)

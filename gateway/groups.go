@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"errors"
 	"net/http"
 
 	"promethean/event"
@@ -58,8 +59,8 @@ func listGroups(c *call) error {
 	return c.answerJSON(http.StatusOK, map[string]any{"count": len(out), "groups": out})
 }
 
-// putGroup serves PUT /groups/{topic}/{group}: it makes the group, or says
-// whether it has these settings.
+// putGroup serves PUT /groups/{topic}/{group}: it makes the group, or changes
+// what can be changed of one that exists.
 func putGroup(c *call) error {
 	topic, err := c.pathTopic()
 	if err != nil {
@@ -85,7 +86,11 @@ func putGroup(c *call) error {
 		return err
 	}
 	e := c.g.hub.Engine()
-	if err := e.Make(c.r.Context(), topic, name, set, start); err != nil {
+	err = e.Make(c.r.Context(), topic, name, set, start)
+	if errors.Is(err, group.ErrConflict) {
+		err = e.Change(c.r.Context(), topic, name, set)
+	}
+	if err != nil {
 		return err
 	}
 	i, err := e.Info(c.r.Context(), topic, name)

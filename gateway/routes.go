@@ -174,7 +174,7 @@ func administration() []route {
 			codes: []wire.Code{wire.InvalidTopic}, example: example{path: "/groups?topic=orders.placed"},
 		}},
 		{method: "PUT", path: "/groups/{topic}/{group}", action: auth.Admin, handle: putGroup, doc: operation{
-			summary: "Make a group; one that exists must not have other settings.", body: "Options", optional: true, answer: "Group",
+			summary: "Make a group, or change maxAttempts and ackTimeoutMs of one that exists; it must not have other settings beside.", body: "Options", optional: true, answer: "Group",
 			codes:   []wire.Code{wire.BadJSON, wire.InvalidTopic, wire.CursorUnknown, wire.GroupConflict, wire.NotFound, wire.PayloadTooLarge, wire.Unsupported},
 			example: example{path: "/groups/orders.placed/billing", body: `{"from":"earliest","maxAttempts":5}`},
 		}},

@@ -146,6 +146,9 @@ func (r *runner) takeOwnership(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := r.adopt(&c); err != nil {
+		return err
+	}
 	letters, err := r.findLetters(ctx)
 	if err != nil {
 		return err

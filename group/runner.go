@@ -115,9 +115,11 @@ func (r *runner) load(ctx context.Context, set *Settings, start Start) error {
 	case r.loaded && set == nil:
 		return nil
 	case r.loaded:
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		return r.set.fits(*set)
+		err := r.fits(set)
+		if err != nil && r.refresh(ctx) == nil {
+			err = r.fits(set)
+		}
+		return err
 	}
 	err := r.takeOver(ctx, set, start)
 	r.loaded, r.abandoned = err == nil, err != nil
@@ -146,21 +148,16 @@ func (r *runner) takeOver(ctx context.Context, set *Settings, start Start) error
 	if err != nil {
 		return err
 	}
-	have, err := decodeSettings(c.Meta)
-	if err != nil {
+	if err := r.adopt(&c); err != nil {
 		return err
 	}
 	if set != nil {
-		if err := have.fits(*set); err != nil {
+		if err := r.fits(set); err != nil {
 			return err
 		}
 	}
-	filter, err := CompileFilter(have.Filter)
-	if err != nil {
-		return err
-	}
 	r.mu.Lock()
-	r.set, r.filter, r.cur = have, filter, c
+	r.cur = c
 	r.mu.Unlock()
 	if r.e.leases == nil {
 		if c, err = r.fence(ctx); err != nil {

@@ -1,0 +1,92 @@
+package group
+
+import (
+	"context"
+	"fmt"
+
+	"promethean/store"
+)
+
+// Change gives a group that exists other settings; fields that are left out
+// stay as they are. MaxAttempts and AckTimeout can change while members are at
+// work and hold from the next delivery on. The others decide what was already
+// handed out, or skipped: asking for another value is ErrConflict.
+func (e *Engine) Change(ctx context.Context, topic, group string, set Settings) error {
+	if err := set.check(); err != nil {
+		return fmt.Errorf("topic %s, group %s: %w", topic, group, err)
+	}
+	r, err := e.acting(ctx, topic, group)
+	if err != nil {
+		return err
+	}
+	if err := r.change(set); err != nil {
+		return fmt.Errorf("change the settings of topic %s, group %s: %w", topic, group, err)
+	}
+	return nil
+}
+
+func (r *runner) change(set Settings) error {
+	return r.do(func() error {
+		now := r.set
+		if set.MaxAttempts != 0 {
+			now.MaxAttempts = set.MaxAttempts
+		}
+		if set.AckTimeout != 0 {
+			now.AckTimeout = set.AckTimeout
+		}
+		if err := now.fits(set); err != nil {
+			return err
+		}
+		if now == r.set {
+			return nil
+		}
+		c, life := r.cur, r.life
+		c.Meta = now.encode()
+		r.mu.Unlock()
+		v, err := r.e.log.PutCursor(r.e.ctx, c)
+		r.mu.Lock()
+		if err != nil || life != r.life {
+			return err // whoever takes the group over reads the settings again
+		}
+		r.cur.Version, r.cur.Meta, r.set = v, c.Meta, now
+		return nil
+	})
+}
+
+// fits says whether settings that are asked for contradict those of the group.
+func (r *runner) fits(asked *Settings) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.set.fits(*asked)
+}
+
+// refresh reads the settings again where somebody else may have changed them.
+func (r *runner) refresh(ctx context.Context) error {
+	r.mu.Lock()
+	owner := r.isOwner()
+	r.mu.Unlock()
+	if owner {
+		return nil
+	}
+	c, err := r.e.log.Cursor(ctx, r.topic, r.group)
+	if err != nil {
+		return err
+	}
+	return r.adopt(&c)
+}
+
+// adopt takes over the settings that a cursor carries.
+func (r *runner) adopt(c *store.Cursor) error {
+	set, err := decodeSettings(c.Meta)
+	if err != nil {
+		return err
+	}
+	filter, err := CompileFilter(set.Filter)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.set, r.filter = set, filter
+	return nil
+}
