@@ -109,9 +109,6 @@ func (n *number) or(def, most uint64) uint64 {
 	return min(uint64(*n), most)
 }
 
-// maxDelay bounds what is waited for on somebody's word.
-const maxDelay = 30 * 24 * time.Hour
-
 // duration reads milliseconds.
 func (n *number) duration(most time.Duration) time.Duration {
 	return time.Duration(n.or(0, uint64(most.Milliseconds()))) * time.Millisecond
@@ -251,7 +248,7 @@ func (o *options) settings() (group.Settings, error) {
 		return s, wire.Errorf(wire.InvalidArgument, "ackTimeoutMs must be at least 1")
 	}
 	s.MaxAttempts = int(o.MaxAttempts.or(0, 1_000_000))
-	s.AckTimeout = o.AckTimeout.duration(24 * time.Hour)
+	s.AckTimeout = o.AckTimeout.duration(wire.MaxExtend)
 	return s, nil
 }
 

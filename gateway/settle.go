@@ -3,7 +3,6 @@ package gateway
 import (
 	"net/http"
 	"strconv"
-	"time"
 
 	"promethean/event"
 	"promethean/gateway/auth"
@@ -13,9 +12,6 @@ import (
 
 // maxIDs is how many deliveries may be settled at once.
 const maxIDs = 10_000
-
-// maxExtend is how long a lease may be made to last.
-const maxExtend = 24 * time.Hour
 
 // settleRequest is the body of POST /ack, /nack and /modack.
 type settleRequest struct {
@@ -98,13 +94,13 @@ var (
 		return e.Ack(in.Topic, in.Group, ids, false)
 	})
 	nack = settling(func(e *group.Engine, in *settleRequest, ids []group.Selected) ([]group.Result, error) {
-		return e.Nack(in.Topic, in.Group, ids, group.Nack{Reason: in.Reason, Delay: in.Delay.duration(maxDelay), HasDelay: in.Delay != nil, Dead: in.Dead})
+		return e.Nack(in.Topic, in.Group, ids, group.Nack{Reason: in.Reason, Delay: in.Delay.duration(wire.MaxDelay), HasDelay: in.Delay != nil, Dead: in.Dead})
 	})
 	modack = settling(func(e *group.Engine, in *settleRequest, ids []group.Selected) ([]group.Result, error) {
 		if in.Extend == nil {
 			return nil, wire.Errorf(wire.InvalidArgument, "extend_ms: say how long the leases shall last from now")
 		}
-		return e.Extend(in.Topic, in.Group, ids, in.Extend.duration(maxExtend))
+		return e.Extend(in.Topic, in.Group, ids, in.Extend.duration(wire.MaxExtend))
 	})
 )
 

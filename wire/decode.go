@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"promethean/event"
 	"promethean/group"
@@ -169,12 +168,12 @@ func (d *Decoder) settling(name []byte) {
 	case "reason":
 		f.Nack.Reason = d.str("reason")
 	case "delay_ms":
-		f.Nack.Delay, f.Nack.HasDelay = d.millis("delay_ms"), true
+		f.Nack.Delay, f.Nack.HasDelay = d.millis("delay_ms", 0, MaxDelay), true
 	case "dead":
 		f.Nack.Dead = d.boolean("dead")
 	case "extend_ms":
 		d.seen |= seenExtend
-		f.Extend = d.millis("extend_ms")
+		f.Extend = d.millis("extend_ms", 0, MaxExtend)
 	default:
 		d.unknown(name, "is not a field of a frame")
 	}
@@ -256,7 +255,7 @@ func (d *Decoder) option(name []byte) {
 	e := &d.one
 	switch string(name) {
 	case "ts": // of both
-		e.TS = int64(d.number("ts", event.MaxTS))
+		e.TS = d.time("ts")
 		d.f.Start.TS = e.TS
 		d.seen |= seenTS
 		return
@@ -307,7 +306,7 @@ func (d *Decoder) subscribing(name []byte) {
 	case "maxAttempts":
 		f.Settings.MaxAttempts = d.clamped("maxAttempts", 1, 1_000_000)
 	case "ackTimeoutMs":
-		f.Settings.AckTimeout = time.Duration(d.clamped("ackTimeoutMs", 1, int(MaxExtend/time.Millisecond))) * time.Millisecond
+		f.Settings.AckTimeout = d.millis("ackTimeoutMs", 1, MaxExtend)
 	case "filter":
 		f.Settings.Filter = d.str("filter")
 	case "partitioned":
@@ -325,11 +324,11 @@ func (d *Decoder) subscribing(name []byte) {
 		f.Start.Seq = d.number("seq", 1<<64-1)
 		d.seen |= seenSeq
 	case "batchSize":
-		f.BatchSize = d.clamped("batchSize", 1, MaxBatch)
+		f.BatchSize = d.clamped("batchSize", 0, MaxBatch)
 	case "maxInFlight":
-		f.MaxInFlight = d.clamped("maxInFlight", 1, MaxInFlight)
+		f.MaxInFlight = d.clamped("maxInFlight", 0, MaxInFlight)
 	case "batch":
-		f.PerFrame = d.clamped("batch", 1, MaxBatch)
+		f.PerFrame = d.clamped("batch", 0, MaxBatch)
 	case "member":
 		f.Member = d.str("member")
 	case "normalise":

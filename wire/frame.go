@@ -51,8 +51,10 @@ const (
 	MaxTopics = 1000
 	// MaxInFlight is the most that one member may hold.
 	MaxInFlight = 100_000
-	// MaxExtend is how far a lease can be extended, or an event delayed.
+	// MaxExtend is how long a lease may be made to last.
 	MaxExtend = 24 * time.Hour
+	// MaxDelay is how long an event that was given back may stay away.
+	MaxDelay = 30 * 24 * time.Hour
 )
 
 // Frame is what a client sent. Which fields are set depends on Op. Corr and the

@@ -39,6 +39,26 @@ func TestDecodeOrder(t *testing.T) {
 	}
 }
 
+// What HTTP takes in its options, frames take too.
+func TestDecodeLikeHTTP(t *testing.T) {
+	f, err := decode(`{"op":"SUBSCRIBE","topic":"t","group":"g","opts":{"from":"ts","ts":"2026-01-31T12:00:00.25Z","batchSize":0,"maxInFlight":0,"batch":0}}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.Start.TS != time.Date(2026, 1, 31, 12, 0, 0, 25e7, time.UTC).UnixMilli() || f.Settings != (group.Settings{}) || f.BatchSize != 0 || f.MaxInFlight != 0 || f.PerFrame != 0 {
+		t.Errorf("%+v", f)
+	}
+	f, err = decode(`{"op":"NACK","topic":"t","group":"g","id":"0192f7c1-0000-7000-8000-000000000001","delay_ms":99999999999}`)
+	if err != nil || f.Nack.Delay != wire.MaxDelay {
+		t.Errorf("%+v, %v", f, err)
+	}
+	for _, ts := range []string{`"yesterday"`, `""`, `"1969-12-31T23:59:59Z"`, `-1`, `1.5`, `true`} {
+		if _, err := decode(`{"op":"SUBSCRIBE","topic":"t","group":"g","opts":{"ts":` + ts + `}}`); err == nil || !strings.Contains(err.Error(), "ts") {
+			t.Errorf("ts %s: %v", ts, err)
+		}
+	}
+}
+
 func TestDecodeShares(t *testing.T) {
 	var d wire.Decoder
 	var f wire.Frame

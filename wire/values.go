@@ -116,8 +116,23 @@ func (d *Decoder) clamped(field string, least, most int) int {
 	return int(min(n, uint64(most)))
 }
 
-func (d *Decoder) millis(field string) time.Duration {
-	return time.Duration(d.clamped(field, 0, int(MaxExtend/time.Millisecond))) * time.Millisecond
+// millis reads a number of milliseconds like clamped.
+func (d *Decoder) millis(field string, least int, most time.Duration) time.Duration {
+	return time.Duration(d.clamped(field, least, int(most/time.Millisecond))) * time.Millisecond
+}
+
+// time reads epoch milliseconds, or an RFC 3339 text.
+func (d *Decoder) time(field string) int64 {
+	if d.r.Kind() != '"' {
+		return int64(d.number(field, event.MaxTS))
+	}
+	text := d.str(field)
+	t, err := time.Parse(time.RFC3339Nano, text)
+	if ms := t.UnixMilli(); err == nil && ms >= 0 && ms <= event.MaxTS {
+		return ms
+	}
+	d.invalid(field, "must be epoch milliseconds or a time such as 2026-01-31T12:00:00Z, found "+clip([]byte(text)))
+	return 0
 }
 
 // digits reads a number of nothing but digits.
