@@ -9,7 +9,8 @@ import (
 
 // Change gives a group that exists other settings; fields that are left out
 // stay as they are. MaxAttempts and AckTimeout can change while members are at
-// work and hold from the next delivery on. The others decide what was already
+// work and hold from the next delivery on; what was blocked goes on if it has
+// attempts again. The others decide what was already
 // handed out, or skipped: asking for another value is ErrConflict.
 func (e *Engine) Change(ctx context.Context, topic, group string, set Settings) error {
 	if err := set.check(); err != nil {
@@ -49,8 +50,20 @@ func (r *runner) change(set Settings) error {
 			return err // whoever takes the group over reads the settings again
 		}
 		r.cur.Version, r.cur.Meta, r.set = v, c.Meta, now
+		for _, it := range r.held {
+			r.unblock(it)
+		}
+		r.feed()
 		return nil
 	})
+}
+
+// unblock lets an item go on that was blocked when it had fewer attempts. mu
+// must be held.
+func (r *runner) unblock(it *item) {
+	if it.state == blocked && it.recorded >= it.delivered && int(it.delivered) < r.set.MaxAttempts {
+		r.activate(it)
+	}
 }
 
 // fits says whether settings that are asked for contradict those of the group.

@@ -229,6 +229,23 @@ func (l *ledger) nackOne() {
 	l.failed(f, notBy, n.Dead)
 }
 
+// raise gives the group more attempts: what was blocked has some again.
+func (l *ledger) raise() {
+	if l.set.MaxAttempts >= 8 {
+		return
+	}
+	l.set.MaxAttempts++
+	l.logf("%d attempts from now on", l.set.MaxAttempts)
+	if err := l.e.Change(context.Background(), topic, l.name, group.Settings{MaxAttempts: l.set.MaxAttempts}); err != nil {
+		l.fatalf("%v", err)
+	}
+	for _, f := range l.facts {
+		if f.blocked {
+			f.blocked, f.notBy = false, time.Time{}
+		}
+	}
+}
+
 func (l *ledger) extend() {
 	out := l.handedOut()
 	if len(out) == 0 {

@@ -212,6 +212,7 @@ func (m *model) run(steps int) {
 		{2, one(m.restart)},
 		{3, (*ledger).strangers},
 		{4, (*ledger).replay},
+		{1, (*ledger).raise},
 	}
 	total := 0
 	for _, i := range inputs {

@@ -203,6 +203,7 @@ func (r *runner) recorded(rec *record) {
 		it.recorded = it.delivered + 1
 		if it.state == blocked {
 			it.recorded = it.delivered
+			r.unblock(it)
 		}
 		if it.state == recording {
 			it.state = ready
