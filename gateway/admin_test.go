@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -198,11 +199,27 @@ func TestDeadLetters(t *testing.T) {
 
 func TestPageAndMetrics(t *testing.T) {
 	s := serve(t, gateway.Options{Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "up 1\n") })})
+	// No script or style stands in the page itself, and each file it names is there.
 	status, head, text := s.raw("GET", "/", "")
-	policy := head.Get("Content-Security-Policy")
-	if status != 200 || !strings.HasPrefix(head.Get("Content-Type"), "text/html") || !strings.Contains(policy, "frame-ancestors 'none'") || strings.Contains(policy, "unsafe") || strings.Contains(text, "<script") || strings.Contains(text, " style=") {
+	if status != 200 || !strings.HasPrefix(head.Get("Content-Type"), "text/html") || strings.Contains(text, " style=") || strings.Contains(text, "<style") || regexp.MustCompile(`<script[^>]*>[^<]`).MatchString(text) || regexp.MustCompile(` on[a-z]+=`).MatchString(text) {
 		t.Errorf("%d %v %s", status, head, text)
 	}
+	files := regexp.MustCompile(`(?:src|href)="(/console/[^"]+)"`).FindAllStringSubmatch(text, -1)
+	if len(files) < 3 {
+		t.Errorf("%q", files)
+	}
+	for _, m := range append(files, []string{"", "/"}) {
+		status, head, _ := s.raw("GET", m[1], "")
+		policy := head.Get("Content-Security-Policy")
+		if status != 200 || head.Get("Content-Type") == "" || !strings.Contains(policy, "frame-ancestors 'none'") || strings.Contains(policy, "unsafe") {
+			t.Errorf("%s: %d %v", m[1], status, head)
+		}
+		if status, _, _ := s.raw("GET", m[1], "", "If-None-Match", head.Get("ETag")); status != 304 {
+			t.Errorf("%s again: %d", m[1], status)
+		}
+	}
+	s.want(404, "not_found", "GET", "/console/nothing.js", "")
+	s.want(404, "not_found", "GET", "/console/..%2fweb.go", "")
 	if _, _, text := s.raw("GET", "/metrics", ""); text != "up 1\n" {
 		t.Errorf("%q", text)
 	}

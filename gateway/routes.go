@@ -260,7 +260,11 @@ func health() []route {
 		// A browser that opens the page has no token to show; the page holds
 		// nothing that needs one.
 		{method: "GET", path: "/", steady: true, handle: home, doc: operation{
-			summary: "A page for people.", answer: "Text", answerType: "text/html", example: example{path: "/"},
+			summary: "A page for people: topics, groups, live events, dead letters.", answer: "Text", answerType: "text/html", example: example{path: "/"},
+		}},
+		{method: "GET", path: "/console/{file}", steady: true, handle: consoleFile, doc: operation{
+			summary: "What the page is made of.", answer: "Text", answerType: "text/css", codes: []wire.Code{wire.NotFound},
+			example: example{path: "/console/console.css"},
 		}},
 	}
 }
