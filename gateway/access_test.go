@@ -117,7 +117,7 @@ func TestAllow(t *testing.T) {
 		{&auth.Principal{}, auth.Admin, "", wire.Forbidden},
 	} {
 		err := g.allow(c.who, c.a, c.topic)
-		if (err == nil) != (c.code == "") || err != nil && wire.CodeOf(err) != c.code {
+		if (err == nil) != (c.code == "") || err != nil && codeOf(err) != c.code {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}

@@ -107,7 +107,7 @@ type problem struct {
 // problemOf says what an error means to a caller. What went wrong inside is for
 // the log, not for him.
 func problemOf(err error) problem {
-	e := wire.CodeOf(err).Entry()
+	e := codeOf(err).Entry()
 	p := problem{Type: "about:blank", Title: e.Title, Status: e.Status, Code: e.Code, Detail: err.Error()}
 	if e.Code == wire.Internal {
 		p.Detail = ""

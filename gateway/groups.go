@@ -153,7 +153,7 @@ func listCursors(c *call) error {
 			return err
 		}
 		at, err := c.cursor(topic, i.Group)
-		if wire.CodeOf(err) == wire.NotFound {
+		if codeOf(err) == wire.NotFound {
 			continue // removed meanwhile
 		}
 		if err != nil {

@@ -50,13 +50,13 @@ func TestHost(t *testing.T) {
 		// The name of an origin is ours on its own port only.
 		"ops.example.org:7070", "ops.example.org:80", "[2001:db8::1]", "[2001:db8::1]:80", "named.example", "named.example:80",
 	} {
-		if err := g.check(asked(host)); wire.CodeOf(err) != wire.Forbidden {
+		if err := g.check(asked(host)); codeOf(err) != wire.Forbidden {
 			t.Errorf("%q: %v", host, err)
 		}
 	}
 	without := httptest.NewRequest(http.MethodGet, "/", nil) // no address of the listener
 	without.Host = "192.0.2.7"
-	if err := g.check(without); wire.CodeOf(err) != wire.Forbidden {
+	if err := g.check(without); codeOf(err) != wire.Forbidden {
 		t.Error(err)
 	}
 }
@@ -126,11 +126,11 @@ func TestOrigin(t *testing.T) {
 		if c.tls {
 			r.TLS = &tls.ConnectionState{}
 		}
-		if err := g.check(r); wire.CodeOf(err) != wire.Forbidden {
+		if err := g.check(r); codeOf(err) != wire.Forbidden {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
-	if err := g.check(asked(host, "Origin", "http://localhost:7070", "Origin", "https://ops.example.org")); wire.CodeOf(err) != wire.Forbidden {
+	if err := g.check(asked(host, "Origin", "http://localhost:7070", "Origin", "https://ops.example.org")); codeOf(err) != wire.Forbidden {
 		t.Errorf("two origins: %v", err)
 	}
 }
@@ -180,7 +180,7 @@ func TestFetchSite(t *testing.T) {
 		}
 	}
 	for _, h := range no {
-		if err := g.check(asked(host, h...)); wire.CodeOf(err) != wire.Forbidden {
+		if err := g.check(asked(host, h...)); codeOf(err) != wire.Forbidden {
 			t.Errorf("%v: %v", h, err)
 		}
 	}

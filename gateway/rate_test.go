@@ -114,7 +114,7 @@ func TestBatchTakesAllOrNothing(t *testing.T) {
 		}
 		for range 50 {
 			err := batch("a b c")
-			if wire.CodeOf(err) != wire.RateLimited || retryAfter(err) != 1 || !strings.Contains(err.Error(), "topic b takes 1") {
+			if codeOf(err) != wire.RateLimited || retryAfter(err) != 1 || !strings.Contains(err.Error(), "topic b takes 1") {
 				t.Fatal(err)
 			}
 		}

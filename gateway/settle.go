@@ -125,7 +125,7 @@ func appendResults(b []byte, list []group.Result) []byte {
 		b = strconv.AppendBool(b, list[i].Err == nil)
 		if err := list[i].Err; err != nil {
 			b = append(b, `,"err":"`...)
-			b = append(append(b, wire.CodeOf(err)...), '"')
+			b = append(append(b, codeOf(err)...), '"')
 		}
 		b = append(b, '}')
 	}

@@ -8,6 +8,7 @@ import (
 
 	"promethean/event"
 	"promethean/gateway/auth"
+	"promethean/gateway/internal/frame"
 	"promethean/gateway/internal/ws"
 	"promethean/wire"
 )
@@ -65,7 +66,7 @@ func refused(e *ws.CloseError) []byte {
 	default:
 		return nil
 	}
-	return append(wire.AppendErr(nil, nil, code, e.Reason), '}')
+	return append(frame.AppendErr(nil, nil, code, e.Reason), '}')
 }
 
 // connection is one WebSocket. One goroutine reads and works; others deliver
@@ -78,8 +79,8 @@ type connection struct {
 	remote string // where it comes from
 
 	// Of the goroutine that reads.
-	decoder wire.Decoder
-	frame   wire.Frame
+	decoder frame.Decoder
+	frame   frame.Frame
 	bucket  *bucket // nil: as many frames as come
 	gather  gather
 	undo    func() bool
@@ -144,7 +145,7 @@ func (c *connection) serve() (leave bool) {
 		}
 		c.finishGathered()
 		if len(msg) > keepFrame {
-			c.frame = wire.Frame{} // it would keep the message
+			c.frame = frame.Frame{} // it would keep the message
 		}
 		c.ws.Flush()
 		if c.ws.WaitRoom(); c.ws.Closed() {
@@ -157,7 +158,7 @@ func (c *connection) serve() (leave bool) {
 func (c *connection) work(msg []byte) {
 	f := &c.frame
 	err := c.decoder.Decode(msg, f)
-	if c.g.o.Verifier != nil && f.Op != wire.OpAuth && (err == nil || wire.CodeOf(err) != wire.BadJSON) && c.principal() == nil {
+	if c.g.o.Verifier != nil && f.Op != wire.OpAuth && (err == nil || codeOf(err) != wire.BadJSON) && c.principal() == nil {
 		err = wire.Errorf(wire.Unauthorized, "a token is needed: send AUTH first") // whatever else is wrong
 	}
 	if limit := c.bucket.request(); limit != nil {
@@ -191,7 +192,7 @@ func (c *connection) work(msg []byte) {
 
 // ok answers a frame.
 func (c *connection) ok(corr []byte) {
-	c.ws.End(append(wire.AppendOK(c.ws.Begin(), corr), '}'))
+	c.ws.End(append(frame.AppendOK(c.ws.Begin(), corr), '}'))
 }
 
 // refuse answers a frame with an error. What nobody foresaw is for the log, and
@@ -207,17 +208,17 @@ func (c *connection) appendRefusal(b, corr []byte, err error, other wire.Code, b
 		c.g.o.Logger.Error("frame failed", "op", c.frame.Op, "topic", clip(c.frame.Topic), "err", err)
 		p.Code, p.Detail = other, other.Entry().Title
 	}
-	b = wire.AppendErr(b, corr, p.Code, p.Detail)
+	b = frame.AppendErr(b, corr, p.Code, p.Detail)
 	for _, x := range []struct {
 		name  string
 		value *uint64
 	}{{"expected", p.Expected}, {"actual", p.Actual}} {
 		if x.value != nil {
-			b = wire.AppendNumber(b, x.name, *x.value)
+			b = frame.AppendNumber(b, x.name, *x.value)
 		}
 	}
 	if p.Index != nil && batch {
-		b = wire.AppendNumber(b, "index", uint64(*p.Index))
+		b = frame.AppendNumber(b, "index", uint64(*p.Index))
 	}
 	return append(b, '}')
 }
@@ -254,7 +255,7 @@ func (c *connection) allow(a auth.Action, topic string) error {
 
 // auth takes a token, in the place of another one if there was one. It must
 // allow the subscriptions that there are.
-func (c *connection) auth(f *wire.Frame) error {
+func (c *connection) auth(f *frame.Frame) error {
 	if c.g.o.Verifier == nil {
 		c.ok(f.Corr)
 		return nil
@@ -269,7 +270,7 @@ func (c *connection) auth(f *wire.Frame) error {
 	defer c.mu.Unlock()
 	for name := range c.subs {
 		if err := c.g.allow(who, auth.Subscribe, name.topic); err != nil {
-			return wire.Errorf(wire.CodeOf(err), "the token does not cover the subscription to %s: %w", name.topic, err)
+			return wire.Errorf(codeOf(err), "the token does not cover the subscription to %s: %w", name.topic, err)
 		}
 	}
 	c.who, c.may = who, nil
@@ -301,7 +302,7 @@ func (c *connection) expire(who *auth.Principal, reason string) {
 	same := c.who == who && !c.ended
 	c.mu.Unlock()
 	if same {
-		c.ws.Shut(uint16(wire.CloseUnauthorized), reason, false, append(wire.AppendErr(nil, nil, wire.Unauthorized, reason), '}'))
+		c.ws.Shut(uint16(wire.CloseUnauthorized), reason, false, append(frame.AppendErr(nil, nil, wire.Unauthorized, reason), '}'))
 		c.end(false)
 	}
 }
@@ -313,7 +314,7 @@ func (c *connection) stalled() {
 	c.mu.Lock()
 	c.slow = true
 	c.mu.Unlock()
-	c.ws.Shut(uint16(wire.CloseSlowConsumer), reason, true, append(wire.AppendErr(nil, nil, wire.SlowConsumer, reason), '}'))
+	c.ws.Shut(uint16(wire.CloseSlowConsumer), reason, true, append(frame.AppendErr(nil, nil, wire.SlowConsumer, reason), '}'))
 	go c.end(true) // at once: the reader may wait for a last word of the client
 }
 

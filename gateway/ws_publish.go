@@ -7,6 +7,7 @@ import (
 	"promethean"
 	"promethean/event"
 	"promethean/gateway/auth"
+	"promethean/gateway/internal/frame"
 	"promethean/group"
 	"promethean/store"
 	"promethean/wire"
@@ -39,7 +40,7 @@ const (
 )
 
 // publish serves PUBLISH. A single event waits for others that came with it.
-func (c *connection) publish(f *wire.Frame, size int) error {
+func (c *connection) publish(f *frame.Frame, size int) error {
 	for i := range f.Events {
 		e := &f.Events[i]
 		err := event.CheckTopic(e.Topic)
@@ -77,11 +78,11 @@ func (c *connection) publish(f *wire.Frame, size int) error {
 	if err != nil {
 		c.ws.End(c.appendRefusal(c.ws.Begin(), f.Corr, err, wire.PublishFailed, f.Batch))
 	} else {
-		b := wire.AppendOK(c.ws.Begin(), f.Corr)
+		b := frame.AppendOK(c.ws.Begin(), f.Corr)
 		if f.Batch {
 			b = appendPlaces(b, got)
 		} else {
-			b = wire.AppendPlace(b, got[0].ID, got[0].Seq, got[0].Duplicate)
+			b = frame.AppendPlace(b, got[0].ID, got[0].Seq, got[0].Duplicate)
 		}
 		c.ws.End(append(b, '}'))
 	}
@@ -95,17 +96,17 @@ func (c *connection) publish(f *wire.Frame, size int) error {
 func appendPlaces(b []byte, got []promethean.Receipt) []byte {
 	for i := range got {
 		b = append(b, [2]string{`,"ids":[`, ","}[min(i, 1)]...)
-		b = wire.AppendID(b, got[i].ID)
+		b = frame.AppendID(b, got[i].ID)
 	}
 	for i := range got {
 		b = append(b, [2]string{`],"seqs":[`, ","}[min(i, 1)]...)
-		b = wire.AppendUint(b, got[i].Seq)
+		b = frame.AppendUint(b, got[i].Seq)
 	}
 	first := true
 	for i := range got {
 		if got[i].Duplicate {
 			b = append(b, [2]string{",", `],"duplicates":[`}[truth(first)]...)
-			b = wire.AppendUint(b, uint64(i))
+			b = frame.AppendUint(b, uint64(i))
 			first = false
 		}
 	}
@@ -158,8 +159,8 @@ func (c *connection) publishGathered(events []event.Event, corrs [][]byte) {
 			continue
 		}
 		r := &got[i]
-		b := wire.AppendOK(c.ws.Begin(), corrs[i])
-		c.ws.End(append(wire.AppendPlace(b, r.ID, r.Seq, r.Duplicate), '}'))
+		b := frame.AppendOK(c.ws.Begin(), corrs[i])
+		c.ws.End(append(frame.AppendPlace(b, r.ID, r.Seq, r.Duplicate), '}'))
 	}
 }
 
@@ -167,12 +168,12 @@ func (c *connection) publishGathered(events []event.Event, corrs [][]byte) {
 // them, so that the others can succeed.
 func isOfOne(err error) bool {
 	var row *store.EventError
-	code := wire.CodeOf(err)
+	code := codeOf(err)
 	return errors.As(err, &row) || code == wire.RateLimited || code == wire.BatchTooLarge || code == wire.NotFound
 }
 
 // ack serves ACK, together with others for the same group.
-func (c *connection) ack(f *wire.Frame) error {
+func (c *connection) ack(f *frame.Frame) error {
 	if err := c.mayConsume(f.Topic, f.Group); err != nil {
 		return err
 	}
@@ -215,7 +216,7 @@ func (c *connection) finishAcks() {
 }
 
 // change serves NACK and MODACK.
-func (c *connection) change(f *wire.Frame) error {
+func (c *connection) change(f *frame.Frame) error {
 	if err := c.mayConsume(f.Topic, f.Group); err != nil {
 		return err
 	}
@@ -256,9 +257,9 @@ func (c *connection) answerResults(corr []byte, list []group.Result, many bool) 
 		c.refuse(corr, list[0].Err, wire.AckFailed)
 		return
 	}
-	b := wire.AppendOK(c.ws.Begin(), corr)
+	b := frame.AppendOK(c.ws.Begin(), corr)
 	if many {
-		b = wire.AppendResults(b, list)
+		b = frame.AppendResults(b, list, codeOf)
 	}
 	c.ws.End(append(b, '}'))
 }

@@ -7,6 +7,7 @@ import (
 	"promethean"
 	"promethean/event"
 	"promethean/gateway/auth"
+	"promethean/gateway/internal/frame"
 	"promethean/group"
 	"promethean/wire"
 )
@@ -58,7 +59,7 @@ func checkGroup(name string) error {
 }
 
 // subscribe serves SUBSCRIBE. Of several topics all are subscribed to, or none.
-func (c *connection) subscribe(f *wire.Frame) error {
+func (c *connection) subscribe(f *frame.Frame) error {
 	if err := checkGroup(f.Group); err != nil {
 		return err
 	}
@@ -221,7 +222,7 @@ func (s *sub) end(leave bool) {
 }
 
 // unsubscribe serves UNSUBSCRIBE.
-func (c *connection) unsubscribe(f *wire.Frame) error {
+func (c *connection) unsubscribe(f *frame.Frame) error {
 	subs := make([]*sub, 0, len(f.Topics))
 	c.mu.Lock()
 	for _, topic := range f.Topics {
@@ -249,7 +250,7 @@ func notSubscribed(topic, group string) error {
 
 // pause serves PAUSE and RESUME: nothing is handed to this connection for the
 // subscription. Other members of the group go on.
-func (c *connection) pause(f *wire.Frame) error {
+func (c *connection) pause(f *frame.Frame) error {
 	s := c.find(subName{f.Topic, f.Group})
 	if s == nil {
 		return notSubscribed(f.Topic, f.Group)
@@ -341,9 +342,9 @@ func (c *connection) hand(m *member) {
 	}
 	var err error
 	if m.s.per > 1 {
-		b := wire.AppendEvents(c.ws.Begin(), m.topic, m.s.name.group)
+		b := frame.AppendEvents(c.ws.Begin(), m.topic, m.s.name.group)
 		for i := range list {
-			if b, err = wire.AppendDelivery(b, i == 0, &list[i]); err != nil {
+			if b, err = frame.AppendDelivery(b, i == 0, &list[i]); err != nil {
 				c.broken(m, &list[i], err)
 				return
 			}
@@ -352,7 +353,7 @@ func (c *connection) hand(m *member) {
 		return
 	}
 	for i := range list {
-		b, err := wire.AppendEvent(c.ws.Begin(), m.topic, m.s.name.group, &list[i])
+		b, err := frame.AppendEvent(c.ws.Begin(), m.topic, m.s.name.group, &list[i])
 		if err != nil {
 			c.broken(m, &list[i], err)
 			continue

@@ -83,16 +83,16 @@ var placements = []placement{
 		reason:   "capabilities decorate the bus and must work embedded, without a server",
 	},
 	{
-		rule:     "wire is the table of frames and codes",
+		rule:     "wire is a leaf",
 		packages: []string{"wire/..."},
-		mayUse:   join([]string{"event/...", "store", "group/...", root, shared}, capabilities),
-		reason:   "it names the errors of all rooms below, and is shared by the two ends of a connection, so it knows neither",
+		mayUse:   nil,
+		reason:   "the table of codes is shared by the two ends of a connection, so it must drag neither of them along",
 	},
 	{
 		rule:     "the client knows the wire, not the server",
 		packages: []string{"client/..."},
-		mayUse:   []string{"event/...", root, "wire/...", shared},
-		reason:   "it is linked into other people's programs",
+		mayUse:   []string{"event/...", "wire/..."},
+		reason:   "it is linked into other people's programs, which want neither engines nor a filter language",
 	},
 	{
 		rule:     "the console is a leaf",

@@ -1,4 +1,4 @@
-package wire
+package frame
 
 import (
 	"errors"
@@ -7,6 +7,7 @@ import (
 
 	"promethean/event"
 	"promethean/group"
+	"promethean/wire"
 )
 
 // Decoder reads the frames of one client. It is not safe for concurrent use.
@@ -14,7 +15,7 @@ import (
 type Decoder struct {
 	r           event.Reader
 	f           *Frame
-	err         *Error // the first thing that is wrong beside the JSON itself
+	err         *wire.Error // the first thing that is wrong beside the JSON itself
 	place       place
 	row         int               // the event of a batch that is read
 	one         event.Event       // a single one is put together here
@@ -50,9 +51,9 @@ const (
 )
 
 // Decode reads a frame into f and overwrites all of it. Where it fails, f has
-// what the answer needs: Corr, if that was read. Errors are *Error: BadJSON for
-// what event.CheckJSON refuses and for what is no object, UnknownOp,
-// InvalidArgument for the rest, naming the field.
+// what the answer needs: Corr, if that was read. Errors are *wire.Error: wire.BadJSON for
+// what event.CheckJSON refuses and for what is no object, wire.UnknownOp,
+// wire.InvalidArgument for the rest, naming the field.
 func (d *Decoder) Decode(data []byte, f *Frame) error {
 	f.reset()
 	d.f, d.err, d.place, d.seen, d.one = f, nil, inFrame, 0, event.Event{}
@@ -64,7 +65,7 @@ func (d *Decoder) Decode(data []byte, f *Frame) error {
 		if err := d.r.End(); err != nil {
 			return badJSON(err)
 		}
-		return Errorf(BadJSON, "a frame must be an object")
+		return wire.Errorf(wire.BadJSON, "a frame must be an object")
 	}
 	for more := d.r.Object(); more; more = d.r.More() {
 		d.field(d.r.Name())
@@ -80,7 +81,7 @@ func (d *Decoder) Decode(data []byte, f *Frame) error {
 	return nil
 }
 
-func badJSON(err error) error { return &Error{Code: BadJSON, Msg: err.Error(), Err: err} }
+func badJSON(err error) error { return &wire.Error{Code: wire.BadJSON, Msg: err.Error(), Err: err} }
 
 // field reads one member of a frame.
 func (d *Decoder) field(name []byte) {
@@ -92,8 +93,8 @@ func (d *Decoder) field(name []byte) {
 			return // unknown
 		}
 		text := d.r.Text()
-		if f.Op = opOf(text); f.Op == OpNone {
-			d.fail(UnknownOp, fmt.Sprintf("op: there is no %q", clip(text)))
+		if f.Op = wire.OpOf(text); f.Op == wire.OpNone {
+			d.fail(wire.UnknownOp, fmt.Sprintf("op: there is no %q", clip(text)))
 		}
 	case "corr":
 		if k := d.r.Kind(); k != '"' && k != '0' {
@@ -101,8 +102,8 @@ func (d *Decoder) field(name []byte) {
 			return
 		}
 		raw := d.r.Value()
-		if len(raw) > MaxCorr {
-			d.invalid("corr", fmt.Sprintf("has %d bytes, the limit is %d", len(raw), MaxCorr))
+		if len(raw) > wire.MaxCorr {
+			d.invalid("corr", fmt.Sprintf("has %d bytes, the limit is %d", len(raw), wire.MaxCorr))
 			return
 		}
 		f.Corr = raw
@@ -115,13 +116,13 @@ func (d *Decoder) field(name []byte) {
 		d.seen |= seenTopics
 		n := 0
 		for range d.list("topics", "must be an array of strings") {
-			if n++; n <= MaxTopics {
+			if n++; n <= wire.MaxTopics {
 				f.Topics = append(f.Topics, d.name("topics"))
 			} else {
 				d.r.Value()
 			}
 		}
-		d.bound("topics", n, MaxTopics)
+		d.bound("topics", n, wire.MaxTopics)
 	case "group":
 		f.Group = d.name("group")
 	case "payload":
@@ -153,7 +154,7 @@ func (d *Decoder) settling(name []byte) {
 			d.selected(d.ids).ID = d.id("ids")
 			d.ids++
 		}
-		d.bound("ids", d.ids, MaxBatch)
+		d.bound("ids", d.ids, wire.MaxBatch)
 	case "lease":
 		d.seen |= seenLease
 		d.selected(0).Lease = d.lease("lease")
@@ -164,16 +165,16 @@ func (d *Decoder) settling(name []byte) {
 			d.selected(d.leases).Lease = d.lease("leases")
 			d.leases++
 		}
-		d.bound("leases", d.leases, MaxBatch)
+		d.bound("leases", d.leases, wire.MaxBatch)
 	case "reason":
 		f.Nack.Reason = d.str("reason")
 	case "delay_ms":
-		f.Nack.Delay, f.Nack.HasDelay = d.millis("delay_ms", 0, MaxDelay), true
+		f.Nack.Delay, f.Nack.HasDelay = d.millis("delay_ms", 0, wire.MaxDelay), true
 	case "dead":
 		f.Nack.Dead = d.boolean("dead")
 	case "extend_ms":
 		d.seen |= seenExtend
-		f.Extend = d.millis("extend_ms", 0, MaxExtend)
+		f.Extend = d.millis("extend_ms", 0, wire.MaxExtend)
 	default:
 		d.unknown(name, "is not a field of a frame")
 	}
@@ -182,14 +183,14 @@ func (d *Decoder) settling(name []byte) {
 // bound refuses a list that is too long.
 func (d *Decoder) bound(field string, n, most int) {
 	if n > most {
-		d.fail(BatchTooLarge, fmt.Sprintf("%s: there are %d, the limit is %d", field, n, most))
+		d.fail(wire.BatchTooLarge, fmt.Sprintf("%s: there are %d, the limit is %d", field, n, most))
 	}
 }
 
 // selected gives the nth of the deliveries that the frame is about. Those
 // beyond the limit share a place.
 func (d *Decoder) selected(n int) *group.Selected {
-	n = min(n, MaxBatch)
+	n = min(n, wire.MaxBatch)
 	for len(d.f.IDs) <= n {
 		d.f.IDs = append(d.f.IDs, group.Selected{})
 	}
@@ -221,13 +222,13 @@ func (d *Decoder) events() {
 				d.invalid("topic", "must be there")
 			}
 		}
-		if d.row < MaxBatch {
+		if d.row < wire.MaxBatch {
 			f.Events = append(f.Events, d.one)
 		}
 		d.row++
 	}
 	d.place = inFrame
-	d.bound("events", d.row, MaxBatch)
+	d.bound("events", d.row, wire.MaxBatch)
 	d.one = single
 }
 
@@ -306,7 +307,7 @@ func (d *Decoder) subscribing(name []byte) {
 	case "maxAttempts":
 		f.Settings.MaxAttempts = d.clamped("maxAttempts", 1, 1_000_000)
 	case "ackTimeoutMs":
-		f.Settings.AckTimeout = d.millis("ackTimeoutMs", 1, MaxExtend)
+		f.Settings.AckTimeout = d.millis("ackTimeoutMs", 1, wire.MaxExtend)
 	case "filter":
 		f.Settings.Filter = d.str("filter")
 	case "partitioned":
@@ -324,11 +325,11 @@ func (d *Decoder) subscribing(name []byte) {
 		f.Start.Seq = d.number("seq", 1<<64-1)
 		d.seen |= seenSeq
 	case "batchSize":
-		f.BatchSize = d.clamped("batchSize", 0, MaxBatch)
+		f.BatchSize = d.clamped("batchSize", 0, wire.MaxBatch)
 	case "maxInFlight":
-		f.MaxInFlight = d.clamped("maxInFlight", 0, MaxInFlight)
+		f.MaxInFlight = d.clamped("maxInFlight", 0, wire.MaxInFlight)
 	case "batch":
-		f.PerFrame = d.clamped("batch", 0, MaxBatch)
+		f.PerFrame = d.clamped("batch", 0, wire.MaxBatch)
 	case "member":
 		f.Member = d.str("member")
 	case "normalise":
@@ -343,37 +344,37 @@ func (d *Decoder) subscribing(name []byte) {
 // finish checks what a frame needs as a whole.
 func (d *Decoder) finish() {
 	f := d.f
-	if f.Op == OpNone {
-		if d.err == nil || d.err.Code != UnknownOp {
-			d.err = Errorf(UnknownOp, "op: must be there, as a string")
+	if f.Op == wire.OpNone {
+		if d.err == nil || d.err.Code != wire.UnknownOp {
+			d.err = wire.Errorf(wire.UnknownOp, "op: must be there, as a string")
 		}
 		return
 	}
 	switch {
-	case f.Op != OpSubscribe && d.seen&subscribeOpts != 0:
+	case f.Op != wire.OpSubscribe && d.seen&subscribeOpts != 0:
 		d.invalid("opts", "has an option that only SUBSCRIBE takes")
-	case f.Op != OpPublish && d.seen&publishOpts != 0:
+	case f.Op != wire.OpPublish && d.seen&publishOpts != 0:
 		d.invalid("opts", "has an option that only PUBLISH takes")
 	}
 	switch f.Op {
-	case OpAuth:
+	case wire.OpAuth:
 		if f.Token == "" {
 			d.invalid("token", "must be there")
 		}
-	case OpPublish:
+	case wire.OpPublish:
 		d.finishPublish()
-	case OpSubscribe, OpUnsubscribe:
+	case wire.OpSubscribe, wire.OpUnsubscribe:
 		d.finishTopics()
 		d.need("group", f.Group)
 		d.finishStart()
-	case OpAck, OpNack, OpModAck:
+	case wire.OpAck, wire.OpNack, wire.OpModAck:
 		d.needTopic()
 		d.need("group", f.Group)
 		d.finishIDs()
-		if f.Op == OpModAck && d.seen&seenExtend == 0 {
+		if f.Op == wire.OpModAck && d.seen&seenExtend == 0 {
 			d.invalid("extend_ms", "must be there")
 		}
-	case OpPause, OpResume:
+	case wire.OpPause, wire.OpResume:
 		d.needTopic()
 		d.need("group", f.Group)
 	}
@@ -463,16 +464,16 @@ func (d *Decoder) need(field, value string) {
 }
 
 // fail remembers the first error.
-func (d *Decoder) fail(c Code, msg string) {
+func (d *Decoder) fail(c wire.Code, msg string) {
 	if d.err == nil {
-		d.err = &Error{Code: c, Msg: msg}
+		d.err = &wire.Error{Code: c, Msg: msg}
 	}
 }
 
 // invalid says what is wrong with a field of the object that is read.
 func (d *Decoder) invalid(field, rule string) {
 	if d.err == nil {
-		d.err = &Error{Code: InvalidArgument, Msg: d.path(field) + ": " + rule}
+		d.err = &wire.Error{Code: wire.InvalidArgument, Msg: d.path(field) + ": " + rule}
 	}
 }
 

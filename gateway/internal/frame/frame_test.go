@@ -1,4 +1,4 @@
-package wire_test
+package frame_test
 
 import (
 	"bytes"
@@ -9,14 +9,24 @@ import (
 	"time"
 
 	"promethean/event"
+	"promethean/gateway/internal/frame"
 	"promethean/group"
 	"promethean/wire"
 )
 
+// codeOf is the code of what a decoder says, "" if that is nothing.
+func codeOf(err error) wire.Code {
+	var e *wire.Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return ""
+}
+
 // decode reads a frame with a decoder of its own.
-func decode(text string) (*wire.Frame, error) {
-	var d wire.Decoder
-	f := new(wire.Frame)
+func decode(text string) (*frame.Frame, error) {
+	var d frame.Decoder
+	f := new(frame.Frame)
 	return f, d.Decode([]byte(text), f)
 }
 
@@ -60,8 +70,8 @@ func TestDecodeLikeHTTP(t *testing.T) {
 }
 
 func TestDecodeShares(t *testing.T) {
-	var d wire.Decoder
-	var f wire.Frame
+	var d frame.Decoder
+	var f frame.Frame
 	text := []byte(`{"op":"PUBLISH","topic":"t","payload":{ "a" : 1 },"corr":"c"}`)
 	if err := d.Decode(text, &f); err != nil {
 		t.Fatal(err)
@@ -89,13 +99,13 @@ func TestDecodeShares(t *testing.T) {
 }
 
 func TestAppend(t *testing.T) {
-	b := append(wire.AppendErr(nil, []byte(`"c"`), wire.BadJSON, "a \"quote\" and é\n"), '}')
+	b := append(frame.AppendErr(nil, []byte(`"c"`), wire.BadJSON, "a \"quote\" and é\n"), '}')
 	if want := `{"op":"ERR","corr":"c","code":"bad_json","msg":"a \"quote\" and é\n"}`; string(b) != want {
 		t.Errorf("%s, want %s", b, want)
 	}
 	id := event.ID{15: 1}
 	d := &group.Delivery{Event: event.Event{ID: id, Seq: 3, TS: 1, Topic: "t", Payload: []byte(`{"a":1.0}`)}, Attempt: 1, MaxAttempts: 5, Lease: 1<<63 + 1, Deadline: time.UnixMilli(9), Cursor: 2}
-	b, err := wire.AppendEvent(nil, "t", `g"`, d)
+	b, err := frame.AppendEvent(nil, "t", `g"`, d)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,16 +113,21 @@ func TestAppend(t *testing.T) {
 	if want := `{"op":"EVENT","topic":"t","group":"g\"",` + one + `}`; string(b) != want {
 		t.Errorf("%s, want %s", b, want)
 	}
-	b = wire.AppendEvents(nil, "t", "g")
+	b = frame.AppendEvents(nil, "t", "g")
 	for i := range 2 {
-		if b, err = wire.AppendDelivery(b, i == 0, d); err != nil {
+		if b, err = frame.AppendDelivery(b, i == 0, d); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if want := `{"op":"EVENTS","topic":"t","group":"g","events":[{` + one + `},{` + one + `}]}`; string(b)+"]}" != want {
 		t.Errorf("%s, want %s", b, want)
 	}
-	b = wire.AppendResults(nil, []group.Result{{ID: id}, {ID: id, Err: group.ErrFenced}})
+	b = frame.AppendResults(nil, []group.Result{{ID: id}, {ID: id, Err: group.ErrFenced}}, func(err error) wire.Code {
+		if err != group.ErrFenced { //nolint:errorlint // the very one
+			t.Errorf("asked for the code of %v", err)
+		}
+		return wire.Fenced
+	})
 	if want := `,"results":[{"id":"00000000-0000-0000-0000-000000000001","ok":true},{"id":"00000000-0000-0000-0000-000000000001","ok":false,"err":"fenced"}]`; string(b) != want {
 		t.Errorf("%s, want %s", b, want)
 	}
@@ -132,10 +147,10 @@ func FuzzFrame(f *testing.F) {
 	} {
 		f.Add([]byte(s))
 	}
-	var d wire.Decoder // kept, so that nothing is left of the frame before
+	var d frame.Decoder // kept, so that nothing is left of the frame before
 	f.Fuzz(func(t *testing.T, data []byte) {
 		text := bytes.Clone(data)
-		var got wire.Frame
+		var got frame.Frame
 		err := d.Decode(text, &got)
 		if !bytes.Equal(text, data) {
 			t.Fatal("the text was changed")
@@ -168,11 +183,11 @@ func errString(err error) string {
 }
 
 // compare holds what was decoded against what encoding/json finds.
-func compare(t *testing.T, got *wire.Frame, want map[string]json.RawMessage, err error) {
+func compare(t *testing.T, got *frame.Frame, want map[string]json.RawMessage, err error) {
 	t.Helper()
 	var op string
 	known := json.Unmarshal(want["op"], &op) == nil && got.Op != wire.OpNone
-	if known != (wire.CodeOf(err) != wire.UnknownOp) || known && got.Op.String() != op {
+	if known != (codeOf(err) != wire.UnknownOp) || known && got.Op.String() != op {
 		t.Fatalf("op %q is %v: %v", op, got.Op, err)
 	}
 	if got.Corr != nil && !bytes.Equal(got.Corr, want["corr"]) {
@@ -231,15 +246,15 @@ func compare(t *testing.T, got *wire.Frame, want map[string]json.RawMessage, err
 
 // A list of topics is bounded: each of them is a group to be made.
 func TestTooManyTopics(t *testing.T) {
-	frame := func(n int) string {
+	text := func(n int) string {
 		return `{"op":"SUBSCRIBE","group":"g","topics":["a"` + strings.Repeat(`,"a"`, n-1) + `]}`
 	}
-	var d wire.Decoder
-	var f wire.Frame
-	if err := d.Decode([]byte(frame(wire.MaxTopics)), &f); err != nil || len(f.Topics) != wire.MaxTopics {
+	var d frame.Decoder
+	var f frame.Frame
+	if err := d.Decode([]byte(text(wire.MaxTopics)), &f); err != nil || len(f.Topics) != wire.MaxTopics {
 		t.Errorf("%d topics: %v", len(f.Topics), err)
 	}
-	if err := d.Decode([]byte(frame(1_000_000)), &f); wire.CodeOf(err) != wire.BatchTooLarge || len(f.Topics) > wire.MaxTopics {
+	if err := d.Decode([]byte(text(1_000_000)), &f); codeOf(err) != wire.BatchTooLarge || len(f.Topics) > wire.MaxTopics {
 		t.Errorf("%d topics: %v", len(f.Topics), err)
 	}
 }
@@ -255,16 +270,16 @@ func TestStart(t *testing.T) {
 		`{"afterId":"` + id + `"}`:  group.AfterID,
 		`{"from":"latest","seq":5}`: group.Latest,
 	} {
-		var d wire.Decoder
-		var f wire.Frame
+		var d frame.Decoder
+		var f frame.Frame
 		if err := d.Decode([]byte(`{"op":"SUBSCRIBE","topic":"a","group":"g","opts":`+opts+`}`), &f); err != nil || f.Start.From != want {
 			t.Errorf("%s: from %q, %v; want %q", opts, f.Start.From, err, want)
 		}
 	}
 	for _, opts := range []string{`{"from":"seq"}`, `{"from":"ts"}`, `{"from":"afterId"}`, `{"from":"ts","seq":1}`} {
-		var d wire.Decoder
-		var f wire.Frame
-		if err := d.Decode([]byte(`{"op":"SUBSCRIBE","topic":"a","group":"g","opts":`+opts+`}`), &f); wire.CodeOf(err) != wire.InvalidArgument {
+		var d frame.Decoder
+		var f frame.Frame
+		if err := d.Decode([]byte(`{"op":"SUBSCRIBE","topic":"a","group":"g","opts":`+opts+`}`), &f); codeOf(err) != wire.InvalidArgument {
 			t.Errorf("%s: %v", opts, err)
 		}
 	}

@@ -1,4 +1,4 @@
-package wire
+package frame
 
 import (
 	"encoding/json"
@@ -6,6 +6,7 @@ import (
 
 	"promethean/event"
 	"promethean/group"
+	"promethean/wire"
 )
 
 // The functions of this file append frames of the hub to dst. They splice what
@@ -18,7 +19,7 @@ func AppendOK(dst, corr []byte) []byte {
 }
 
 // AppendErr begins an answer that refuses: as AppendOK.
-func AppendErr(dst, corr []byte, c Code, msg string) []byte {
+func AppendErr(dst, corr []byte, c wire.Code, msg string) []byte {
 	dst = appendCorr(append(dst, `{"op":"ERR"`...), corr)
 	dst = append(dst, `,"code":"`...)
 	dst = append(dst, c...)
@@ -59,8 +60,8 @@ func AppendPlace(dst []byte, id event.ID, seq uint64, duplicate bool) []byte {
 	return dst
 }
 
-// AppendResults appends what became of each id.
-func AppendResults(dst []byte, list []group.Result) []byte {
+// AppendResults appends what became of each id; codeOf finds the codes of errors.
+func AppendResults(dst []byte, list []group.Result, codeOf func(error) wire.Code) []byte {
 	dst = append(dst, `,"results":[`...)
 	for i := range list {
 		if i > 0 {
@@ -72,7 +73,7 @@ func AppendResults(dst []byte, list []group.Result) []byte {
 			continue
 		}
 		dst = append(dst, `,"ok":false,"err":"`...)
-		dst = append(dst, CodeOf(list[i].Err)...)
+		dst = append(dst, codeOf(list[i].Err)...)
 		dst = append(dst, `"}`...)
 	}
 	return append(dst, ']')
