@@ -19,6 +19,7 @@ import (
 	"promethean/client"
 	"promethean/event"
 	"promethean/gateway"
+	"promethean/group"
 	"promethean/internal/netfault"
 	"promethean/store"
 )
@@ -185,3 +186,9 @@ func counting(n *atomic.Int32) *http.Client {
 		return dialer.DialContext(ctx, network, addr)
 	}}}
 }
+
+// startEarliest is the beginning of a topic, for the hub.
+var startEarliest = promethean.Place{From: group.Earliest}
+
+// groupSettings are those of a group with a lease of its own.
+func groupSettings(lease time.Duration) group.Settings { return group.Settings{AckTimeout: lease} }
