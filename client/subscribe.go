@@ -85,8 +85,8 @@ type SubscribeOptions struct {
 	Workers int
 	// MaxBytes bounds how many bytes of events wait or are handled: at that
 	// many the hub is told to pause. What it has sent before it hears of that
-	// comes on top; at four times as many nothing more is read. The default is
-	// 16 MiB.
+	// comes on top, up to 32 MiB, beyond which nothing more is read. The
+	// default is 16 MiB.
 	MaxBytes int
 	// BatchSize is how many events the hub reads ahead. The default is the
 	// hub's.

@@ -301,8 +301,12 @@ func (s *Subscription) flow() {
 	}
 }
 
+// onTheWay is what a hub may have sent before it hears that it shall pause: what
+// waits in its queue and in the network's buffers.
+const onTheWay = 32 << 20
+
 // choked says whether nothing more may be read. mu must be held.
-func (s *Subscription) choked() bool { return s.bytes > 4*s.o.MaxBytes && !s.ended }
+func (s *Subscription) choked() bool { return s.bytes > s.o.MaxBytes+onTheWay && !s.ended }
 
 // maxChoked is how long the reader waits for handlers before it gives the
 // connection up. It is less than what a hub bears, and more than any handler
