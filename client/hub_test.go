@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"promethean"
 	"promethean/client"
 	"promethean/event"
@@ -23,8 +21,6 @@ import (
 	"promethean/internal/netfault"
 	"promethean/store"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // served is a hub in memory behind a gateway, and perhaps a network that fails
 // on command.
