@@ -25,6 +25,6 @@ func (e *Error) Error() string {
 // Is lets errors.Is(err, &Error{Code: "not_found"}) find a refusal by its code
 // alone.
 func (e *Error) Is(target error) bool {
-	t, ok := target.(*Error) //nolint:errorlint // it is the target itself that is looked at, not what it wraps
+	t, ok := target.(*Error)
 	return ok && t.Code != "" && t.Code == e.Code && t.Status == 0 && t.Message == ""
 }
