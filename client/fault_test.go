@@ -213,24 +213,6 @@ func TestSilentHub(t *testing.T) {
 	s.settled("a", "g", 1)
 }
 
-// A quiet connection is kept.
-func TestQuietConnection(t *testing.T) {
-	s := serve(t, gateway.Options{})
-	var dials atomic.Int32
-	c := s.connect(client.Options{Ping: 10 * time.Millisecond, HTTP: counting(&dials)})
-	ctx := limit(t)
-	if _, err := c.Publish(ctx, "a", 1); err != nil {
-		t.Fatal(err)
-	}
-	<-time.After(300 * time.Millisecond) // what is tested is that time goes by
-	if _, err := c.Publish(ctx, "a", 2); err != nil {
-		t.Error(err)
-	}
-	if n := dials.Load(); n != 1 {
-		t.Errorf("%d connections", n)
-	}
-}
-
 // Handlers that are slower than the hub hold it back: little is kept, and the
 // connection stays.
 func TestSlowHandlers(t *testing.T) {
@@ -470,39 +452,4 @@ func TestTokens(t *testing.T) {
 	if _, err := c.Publish(ctx, "a", 1); err != nil {
 		t.Error(err)
 	}
-}
-
-// A connection goes on with a new token before the old one ends.
-func TestTokenIsRenewed(t *testing.T) {
-	s := serve(t, gateway.Options{Verifier: new(verifier)})
-	var dials, tokens atomic.Int32
-	c := s.connect(client.Options{HTTP: counting(&dials), TokenSource: func(context.Context) (string, error) {
-		tokens.Add(1)
-		return token(3 * time.Second), nil
-	}})
-	r := new(recorder)
-	if _, err := c.Subscribe(limit(t), "a", "g", r.handle); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "two more tokens were needed", func() bool { return tokens.Load() >= 3 })
-	s.publish("a", 1)
-	s.settled("a", "g", 1)
-	if n := dials.Load(); n != 1 {
-		t.Errorf("%d connections", n)
-	}
-}
-
-// A token that ends with its connection is replaced with the next one.
-func TestTokenEnds(t *testing.T) {
-	s := serve(t, gateway.Options{Verifier: new(verifier)})
-	var dials atomic.Int32
-	c := s.connect(client.Options{HTTP: counting(&dials), MinBackoff: time.Millisecond, TokenSource: func(context.Context) (string, error) {
-		return fmt.Sprintf("until-%d.", time.Now().Add(500*time.Millisecond).UnixMilli()), nil // only the hub knows when
-	}})
-	if _, err := c.Subscribe(limit(t), "a", "g", new(recorder).handle); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "it connects again", func() bool { return dials.Load() >= 3 })
-	s.publish("a", 1)
-	s.settled("a", "g", 1)
 }

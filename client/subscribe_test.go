@@ -224,66 +224,6 @@ func TestWorkers(t *testing.T) {
 	}
 }
 
-// Leases last as long as handlers do, and as long as events wait for one.
-func TestLeasesAreRenewed(t *testing.T) {
-	s := serve(t, gateway.Options{})
-	s.publish("a", 6)
-	c := s.connect(client.Options{})
-	r := &recorder{fail: func(_ event.Event, d *client.Delivery) error {
-		if d.Attempt != 1 {
-			t.Errorf("attempt %d", d.Attempt)
-		}
-		<-time.After(400 * time.Millisecond) // what is tested is that time goes by
-		return nil
-	}}
-	for group, opts := range map[string][]client.SubscribeOption{
-		"told":  {client.AckTimeout(200 * time.Millisecond)},
-		"found": nil, // made with a short lease, and subscribed to without saying so
-	} {
-		if group == "found" {
-			if err := s.hub.Engine().Make(context.Background(), "a", group, groupSettings(1200*time.Millisecond), startEarliest); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if _, err := c.Subscribe(limit(t), "a", group, r.handle, append(opts, client.FromEarliest(), client.Workers(2))...); err != nil {
-			t.Fatal(err)
-		}
-	}
-	s.settled("a", "told", 6)
-	s.settled("a", "found", 6)
-	if r.count() != 12 {
-		t.Errorf("%d deliveries, want 12", r.count())
-	}
-}
-
-// A handler whose lease is lost is told so.
-func TestLeaseIsLost(t *testing.T) {
-	s := serve(t, gateway.Options{})
-	s.publish("a", 1)
-	c := s.connect(client.Options{})
-	causes := make(chan error, 2)
-	var calls atomic.Int32
-	_, err := c.Subscribe(limit(t), "a", "g", func(ctx context.Context, _ event.Event, _ *client.Delivery) error {
-		if calls.Add(1) > 1 {
-			return nil
-		}
-		// Moving the cursor ends leases; the next renewal finds that out.
-		if err := s.hub.SetCursor(context.Background(), "a", "g", startEarliest); err != nil {
-			t.Error(err)
-		}
-		<-ctx.Done()
-		causes <- context.Cause(ctx)
-		return ctx.Err()
-	}, client.FromEarliest(), client.AckTimeout(300*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := <-causes; !errors.Is(err, client.ErrLeaseLost) {
-		t.Errorf("%v", err)
-	}
-	s.settled("a", "g", 1)
-}
-
 func TestManualAck(t *testing.T) {
 	s := serve(t, gateway.Options{})
 	s.publish("a", 4)

@@ -1,0 +1,262 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"promethean"
+	"promethean/client"
+	"promethean/event"
+	"promethean/gateway"
+)
+
+// The tests of this file run in virtual time: an hour takes a moment, and the
+// network is pipes in memory.
+
+// pipes is a listener whose connections are pipes.
+type pipes struct {
+	conns chan net.Conn
+	ended chan struct{}
+	dials atomic.Int32
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.ended:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error {
+	close(p.ended)
+	return nil
+}
+
+func (p *pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 7070} }
+
+func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	p.dials.Add(1)
+	here, there := net.Pipe()
+	select {
+	case p.conns <- there:
+		return here, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// virtual runs a test with a hub and a client in virtual time.
+func virtual(t *testing.T, g gateway.Options, o client.Options, run func(s *served, c *client.Client, p *pipes)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		hub, err := promethean.OpenMemory(promethean.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		gate := gateway.New(hub, g)
+		p := &pipes{conns: make(chan net.Conn), ended: make(chan struct{})}
+		server := &http.Server{Handler: gate, ReadHeaderTimeout: time.Minute}
+		go func() {
+			if err := server.Serve(p); !errors.Is(err, http.ErrServerClosed) {
+				t.Error(err)
+			}
+		}()
+		transport := &http.Transport{DialContext: p.dial}
+		o.HTTP = &http.Client{Transport: transport}
+		c, err := client.New("127.0.0.1:7070", o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		run(&served{T: t, hub: hub}, c, p)
+		for _, err := range []error{c.Close(t.Context()), gate.Close(t.Context()), server.Close(), hub.Close()} {
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		transport.CloseIdleConnections()
+	})
+}
+
+// Leases last as long as handlers do, and as long as events wait for one,
+// whoever has made the group with whatever lease.
+func TestLeasesAreRenewed(t *testing.T) {
+	for name, x := range map[string]struct {
+		lease, asked time.Duration
+	}{
+		"the default":        {},
+		"as asked for":       {asked: 3 * time.Second},
+		"as the group has":   {lease: 2 * time.Second},
+		"long, as it has it": {lease: time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, gateway.Options{}, client.Options{}, func(s *served, c *client.Client, p *pipes) {
+				t := s.T
+				s.publish("a", 6)
+				if x.lease > 0 {
+					if err := s.hub.Engine().Make(t.Context(), "a", "g", groupSettings(x.lease), startEarliest); err != nil {
+						t.Fatal(err)
+					}
+				}
+				done := make(chan int, 10)
+				if _, err := c.Subscribe(t.Context(), "a", "g", func(ctx context.Context, _ event.Event, d *client.Delivery) error {
+					time.Sleep(10 * time.Minute)
+					done <- d.Attempt
+					return ctx.Err()
+				}, client.FromEarliest(), client.Workers(2), client.AckTimeout(x.asked)); err != nil {
+					t.Fatal(err)
+				}
+				began := time.Now()
+				for range 6 {
+					if n := <-done; n != 1 {
+						t.Errorf("attempt %d", n)
+					}
+				}
+				if took := time.Since(began); took != 30*time.Minute {
+					t.Errorf("it took %v, want half an hour", took)
+				}
+				synctest.Wait()
+				if n := p.dials.Load(); n != 1 {
+					t.Errorf("%d connections", n)
+				}
+			})
+		})
+	}
+}
+
+// A handler whose lease was ended by somebody else learns it by the next
+// renewal.
+func TestLeaseIsLost(t *testing.T) {
+	virtual(t, gateway.Options{}, client.Options{}, func(s *served, c *client.Client, _ *pipes) {
+		t := s.T
+		s.publish("a", 1)
+		causes := make(chan error, 2)
+		if _, err := c.Subscribe(t.Context(), "a", "g", func(ctx context.Context, _ event.Event, d *client.Delivery) error {
+			if len(causes) > 0 || d.Cursor > 0 {
+				return nil
+			}
+			// Moving the cursor ends leases.
+			if err := s.hub.SetCursor(context.WithoutCancel(ctx), "a", "g", startEarliest); err != nil {
+				t.Error(err)
+			}
+			<-ctx.Done()
+			causes <- context.Cause(ctx)
+			return ctx.Err()
+		}, client.FromEarliest()); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		err := <-causes
+		if took := time.Since(began); !errors.Is(err, client.ErrLeaseLost) || took > 15*time.Second {
+			t.Errorf("%v after %v", err, took)
+		}
+		causes <- nil // from now on it succeeds
+		for {
+			synctest.Wait()
+			if p, err := s.hub.Cursor(t.Context(), "a", "g"); err == nil && p.Seq == 1 {
+				break
+			}
+			time.Sleep(time.Second)
+		}
+	})
+}
+
+// A manual delivery that nobody settles comes again, and the client keeps no
+// trace of the old one.
+func TestManualIsForgotten(t *testing.T) {
+	virtual(t, gateway.Options{}, client.Options{}, func(s *served, c *client.Client, _ *pipes) {
+		t := s.T
+		s.publish("a", 1)
+		got := make(chan *client.Delivery, 10)
+		if _, err := c.Subscribe(t.Context(), "a", "g", func(_ context.Context, _ event.Event, d *client.Delivery) error {
+			got <- d
+			return nil
+		}, client.FromEarliest(), client.ManualAck()); err != nil {
+			t.Fatal(err)
+		}
+		first := <-got
+		second := <-got // after its lease
+		if first.Attempt != 1 || second.Attempt != 2 {
+			t.Errorf("attempts %d and %d", first.Attempt, second.Attempt)
+		}
+		if err := first.Ack(t.Context()); !errors.Is(err, client.ErrLeaseLost) {
+			t.Errorf("ack of the old delivery: %v", err)
+		}
+		if err := second.Extend(t.Context(), 10*time.Minute); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(9 * time.Minute)
+		if err := second.Ack(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if len(got) > 0 {
+			t.Errorf("%d more deliveries", len(got))
+		}
+	})
+}
+
+// A quiet connection is kept for as long as the hub is there.
+func TestQuietConnection(t *testing.T) {
+	virtual(t, gateway.Options{}, client.Options{}, func(s *served, c *client.Client, p *pipes) {
+		t := s.T
+		for i := range 3 {
+			if _, err := c.Publish(t.Context(), "a", i); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(time.Hour)
+		}
+		if n := p.dials.Load(); n != 1 {
+			t.Errorf("%d connections", n)
+		}
+	})
+}
+
+// A connection goes on with a new token before the old one ends.
+func TestTokenIsRenewed(t *testing.T) {
+	var tokens atomic.Int32
+	o := client.Options{TokenSource: func(context.Context) (string, error) {
+		tokens.Add(1)
+		return token(5 * time.Minute), nil
+	}}
+	virtual(t, gateway.Options{Verifier: new(verifier)}, o, func(s *served, c *client.Client, p *pipes) {
+		t := s.T
+		r := new(recorder)
+		if _, err := c.Subscribe(t.Context(), "a", "g", r.handle); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		s.publish("a", 1)
+		synctest.Wait()
+		if n := p.dials.Load(); n != 1 || r.count() != 1 || tokens.Load() < 12 {
+			t.Errorf("%d connections, %d events, %d tokens", n, r.count(), tokens.Load())
+		}
+	})
+}
+
+// A token that ends with its connection is replaced with the next one.
+func TestTokenEnds(t *testing.T) {
+	o := client.Options{TokenSource: func(context.Context) (string, error) {
+		return fmt.Sprintf("until-%d.", time.Now().Add(time.Minute).UnixMilli()), nil // only the hub knows when
+	}}
+	virtual(t, gateway.Options{Verifier: new(verifier)}, o, func(s *served, c *client.Client, p *pipes) {
+		t := s.T
+		r := new(recorder)
+		if _, err := c.Subscribe(t.Context(), "a", "g", r.handle); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(150 * time.Second)
+		s.publish("a", 1)
+		synctest.Wait()
+		if n := p.dials.Load(); n != 3 || r.count() != 1 {
+			t.Errorf("%d connections, %d events", n, r.count())
+		}
+	})
+}
