@@ -372,3 +372,46 @@ func TestExactlyOnce(t *testing.T) {
 		})
 	}
 }
+
+// TestContextEndsWithALeaseThatIsCutShort lets a lease end before the deadline
+// that the handler was given.
+func TestContextEndsWithALeaseThatIsCutShort(t *testing.T) {
+	for name, end := range map[string]func(h *promethean.Hub, id event.ID) error{
+		"an earlier deadline": func(h *promethean.Hub, id event.ID) error {
+			_, err := h.ModAck(context.Background(), "t.a", "g", 0, id)
+			return err
+		},
+		"a nack": func(h *promethean.Hub, id event.ID) error {
+			_, err := h.Nack(context.Background(), "t.a", "g", "no", id)
+			return err
+		},
+		"a cursor that is moved": func(h *promethean.Hub, _ event.ID) error {
+			return h.SetCursor(context.Background(), "t.a", "g", promethean.Place{From: group.Latest})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in(t, func(t *testing.T, h *promethean.Hub) {
+				over := make(chan error, 9)
+				subscribe(t, h, "t.a", "g", func(ctx context.Context, _ event.Event, d *promethean.Delivery) error {
+					if d.Attempt == 1 {
+						<-ctx.Done()
+						over <- ctx.Err()
+					}
+					return nil
+				})
+				id := emit(t, h, "t.a", 1).ID
+				synctest.Wait()
+				began := time.Now()
+				if err := end(h, id); err != nil {
+					t.Fatal(err)
+				}
+				if err := <-over; !errors.Is(err, context.DeadlineExceeded) {
+					t.Error(err)
+				}
+				if took := time.Since(began); took > time.Second {
+					t.Errorf("the handler heard of it after %v", took)
+				}
+			})
+		})
+	}
+}

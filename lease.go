@@ -26,6 +26,11 @@ type leaseContext struct {
 	undo  func() bool
 }
 
+// leaseLook is how soon a handler at work learns that its lease has ended before
+// its deadline: the cursor was moved, somebody else has given the event back, or
+// the deadline was made an earlier one. The group tells nobody.
+const leaseLook = time.Second
+
 // Deadline implements [context.Context].
 func (c *leaseContext) Deadline() (time.Time, bool) {
 	at, _ := c.m.Alive(c.d)
@@ -45,7 +50,7 @@ func (c *leaseContext) Done() <-chan struct{} {
 		case !alive:
 			c.close(context.DeadlineExceeded)
 		default:
-			c.timer = time.AfterFunc(time.Until(at), c.check)
+			c.timer = time.AfterFunc(min(time.Until(at), leaseLook), c.check)
 			c.undo = context.AfterFunc(c.Context, func() { c.finish(c.Context.Err()) })
 		}
 	}
@@ -62,7 +67,7 @@ func (c *leaseContext) check() {
 		return
 	}
 	if left := time.Until(at); alive && left > 0 {
-		c.timer.Reset(left)
+		c.timer.Reset(min(left, leaseLook))
 		return
 	}
 	c.close(context.DeadlineExceeded)

@@ -115,9 +115,9 @@ var placements = []placement{
 	{
 		rule:     "the harness is made of public rooms",
 		packages: []string{"prometheantest/..."},
-		mayUse: join([]string{"event/...", "store/...", "group/...", root, "wire/...", "gateway/...", "client/...", shared},
+		mayUse: join([]string{"event/...", "store/...", "group/...", root, "wire/...", "gateway/...", "client/...", "examples/process", shared},
 			capabilities),
-		reason: "users import it in their own tests and must be able to build the same by hand",
+		reason: "users import it in their own tests and must be able to build the same by hand; the process example is the projector that the harness comes with",
 	},
 	{
 		rule:     "the application composes everything",
