@@ -252,10 +252,16 @@ func (p *Projector) follow(ctx context.Context) error {
 
 // take learns from an event of StateTopic. One that is not a state of the
 // process that its key names is somebody else's and says nothing, but it has a
-// place.
+// place: what is published next comes after it.
 func (p *Projector) take(e *event.Event) known {
 	k := known{seq: e.Seq}
 	if err := json.Unmarshal(e.Payload, &k.state); err != nil || k.state.ProcessID != e.Key || k.state.Status != Alive && k.state.Status != Stale {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if was, ok := p.alive[e.Key]; ok && was.seq < e.Seq {
+			was.seq = e.Seq
+			p.alive[e.Key] = was
+		}
 		return known{seq: e.Seq}
 	}
 	k.ok = true
