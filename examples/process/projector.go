@@ -182,10 +182,8 @@ func (p *Projector) publish(ctx context.Context, id event.ID, s State, after uin
 	if err != nil {
 		return err
 	}
-	if got[0].Duplicate { // it was there, and others may have come since
-		_, err = p.look(ctx, s.ProcessID, got[0].Seq)
-		return err
-	}
+	// A duplicate has the seq of the one that is there; if others have come
+	// since, the next condition fails, and the log is read.
 	p.remember(known{state: s, seq: got[0].Seq, ok: true})
 	return nil
 }
