@@ -99,9 +99,9 @@ func TestHTTPAndWebSocket(t *testing.T) {
 		if status != http.StatusCreated || answer["seq"] != 1.0 {
 			t.Fatalf("%d %v", status, answer)
 		}
-		ws, answered, err := websocket.Dial(t.Context(), h.URL()+"/ws", &websocket.DialOptions{HTTPClient: h.Client()})
+		ws, _, err := websocket.Dial(t.Context(), h.URL()+"/ws", &websocket.DialOptions{HTTPClient: h.Client()}) //nolint:bodyclose // the library closes it
 		if err != nil {
-			t.Fatal(err, answered)
+			t.Fatal(err)
 		}
 		defer func() { _ = ws.CloseNow() }()
 		if err := ws.Write(t.Context(), websocket.MessageText, []byte(`{"op":"SUBSCRIBE","topic":"process.state","group":"watch","opts":{"from":"earliest"}}`)); err != nil {
@@ -156,7 +156,7 @@ func TestStopsWithItsTest(t *testing.T) {
 				_, err := io.Copy(io.Discard, r.Body)
 				waits <- err
 			}()
-			ws, _, err := websocket.Dial(context.Background(), h.URL()+"/ws", &websocket.DialOptions{HTTPClient: h.Client()})
+			ws, _, err := websocket.Dial(context.Background(), h.URL()+"/ws", &websocket.DialOptions{HTTPClient: h.Client()}) //nolint:bodyclose // the library closes it
 			if err != nil {
 				t.Fatalf("%v", err)
 			}
