@@ -31,6 +31,7 @@ func TestMessages(t *testing.T) {
 	for name, c := range map[string]struct {
 		f    func(h *prometheantest.Hub)
 		want string
+		part bool // want is a part of it: the rest has ids, or words of others
 	}{
 		"a field differs": {
 			func(h *prometheantest.Hub) {
@@ -51,7 +52,7 @@ func TestMessages(t *testing.T) {
   events of orders.placed:
   = #1 a  {"count":2,"item":"bread"}
   ≠ #2 b  {"count":1,"item":"cake","to":{"zip code":"1"}}
-  no other topic has events`,
+  no other topic has events`, false,
 		},
 		"too few": {
 			func(h *prometheantest.Hub) {
@@ -66,7 +67,7 @@ func TestMessages(t *testing.T) {
     missing 4: any event
   events of orders.placed since the last expectation:
   = #2  2
-  no other topic has events`,
+  no other topic has events`, false,
 		},
 		"the wrong topic, and a dead letter": {
 			func(h *prometheantest.Hub) {
@@ -78,7 +79,7 @@ func TestMessages(t *testing.T) {
   there are no events of process.states
   dlq.heartbeat.received has 1
     dead after 1 in process-projector: {"name":"stt","pid":"x"}: heartbeat: pid: want a whole number that is not negative, got "x"; host: want a text that is not empty, there is none; cpu_pct: want a number, there is none; mem_mb: want a number, there is none
-  heartbeat.received has 1`,
+  heartbeat.received has 1`, false,
 		},
 		"not exactly": {
 			func(h *prometheantest.Hub) {
@@ -97,7 +98,7 @@ func TestMessages(t *testing.T) {
       + got  "bread"
   events of orders.placed:
   ≠ #1  {"item":"bread","list":[1,2],"n":12}
-  no other topic has events`,
+  no other topic has events`, false,
 		},
 		"fields beside the payload": {
 			func(h *prometheantest.Hub) {
@@ -128,7 +129,7 @@ func TestMessages(t *testing.T) {
     payload
       - want 1
       + got  null
-`,
+`, true,
 		},
 		"a function": {
 			func(h *prometheantest.Hub) {
@@ -138,7 +139,7 @@ func TestMessages(t *testing.T) {
 			`    the event
       - want no error of the function
       + got  seq 1 is odd
-`,
+`, true,
 		},
 		"something where nothing should be": {
 			func(h *prometheantest.Hub) {
@@ -149,7 +150,7 @@ func TestMessages(t *testing.T) {
 			},
 			`ExpectNone orders.placed: there are 1 after 3s of 5s (virtual time)
   events of orders.placed since the last expectation:
-    #2 k  2`,
+    #2 k  2`, false,
 		},
 		"never": {
 			func(h *prometheantest.Hub) {
@@ -157,47 +158,46 @@ func TestMessages(t *testing.T) {
 				h.Eventually(func() error { n++; return errors.New("the shop is closed") })
 			},
 			`Eventually: not within 1m0s (virtual time): the shop is closed
-  no other topic has events`,
+  no other topic has events`, false,
 		},
 		"what cannot be expected": {
 			func(h *prometheantest.Hub) { h.ExpectEvents("orders.placed", 1, make(chan int)) },
-			`ExpectEvents orders.placed: what is expected as event 2 of 2: it has no JSON form: json: unsupported type: chan int`,
+			`ExpectEvents orders.placed: what is expected as event 2 of 2: it has no JSON form: json: unsupported type: chan int`, false,
 		},
 		"what is no JSON": {
 			func(h *prometheantest.Hub) { h.ExpectEvents("orders.placed", json.RawMessage(`{"a":1} 2`)) },
-			`ExpectEvents orders.placed: what is expected as event 1 of 1: it is no JSON: there is more after the value: {"a":1} 2`,
+			`ExpectEvents orders.placed: what is expected as event 1 of 1: it is no JSON: there is more after the value: {"a":1} 2`, false,
 		},
 		"a bad topic": {
 			func(h *prometheantest.Hub) { h.ExpectEvents("Orders", 1) },
-			`ExpectEvents Orders: read: topic`,
+			`ExpectEvents Orders: read: topic`, true,
 		},
 		"a publish that is refused": {
 			func(h *prometheantest.Hub) { h.Publish("dlq.orders", map[string]any{"a": 1}) },
 			`only the hub itself writes under dlq.
-    payload {"a":1}`,
+    payload {"a":1}`, true,
 		},
 		"a fault that nobody meets": {
 			func(h *prometheantest.Hub) { h.FailNextAppend(errors.New("no disk"), "orders.paid") },
-			`: FailNextAppend: no such append came, so that nothing has failed`,
+			`: FailNextAppend: no such append came, so that nothing has failed`, true,
 		},
 		"a fault without an error": {
 			func(h *prometheantest.Hub) { h.FailNextAppend(nil) },
-			`FailNextAppend: the error is nil`,
+			`FailNextAppend: the error is nil`, false,
 		},
 		"no lease": {
 			func(h *prometheantest.Hub) { h.ExpireLeases("heartbeat.received", "process-projector") },
-			`ExpireLeases: topic heartbeat.received, group process-projector: the group has no event in hand, waited 1m0s`,
+			`ExpireLeases: topic heartbeat.received, group process-projector: the group has no event in hand, waited 1m0s`, false,
 		},
 		"no group": {
 			func(h *prometheantest.Hub) { h.ExpireLeases("orders.placed", "nobody") },
-			`ExpireLeases: topic orders.placed, group nobody: `,
+			`ExpireLeases: topic orders.placed, group nobody: `, true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			said, logs := failing(t, c.f)
-			// Two of the texts are parts of the whole.
-			if said != c.want && !(strings.Contains(said, c.want) && !strings.HasPrefix(c.want, "Expect") || strings.HasPrefix(said, c.want) && !strings.Contains(c.want, "\n")) {
+			if said != c.want && !(c.part && strings.Contains(said, c.want)) {
 				t.Errorf("said:\n%s\n\nwant:\n%s", said, c.want)
 			}
 			if !strings.HasPrefix(logs, "what the hub did:\n") && !strings.Contains(c.want, "no such append") {

@@ -21,6 +21,7 @@ type faults struct {
 
 	mu    sync.Mutex
 	armed []fault
+	met   []error
 }
 
 type fault struct {
@@ -33,6 +34,7 @@ type fault struct {
 // event of one of the topics or, without topics, the next publish of anybody.
 // Nothing of it is stored. Called twice, the next two fail. Progress of groups is
 // not touched, but for dead letters: name a topic under dlq. to let those fail.
+// The group stops then, as it does when the disk fails.
 //
 // A fault that no append has met when the test ends fails the test: it would
 // prove nothing.
@@ -58,6 +60,7 @@ func (f *faults) meet(b *store.Batch) error {
 			continue
 		}
 		f.armed = slices.Delete(f.armed, i, i+1)
+		f.met = append(f.met, x.err)
 		return x.err
 	}
 	return nil
@@ -74,6 +77,24 @@ func (f *faults) left() (where []string) {
 		where = append(where, x.where)
 	}
 	return where
+}
+
+// without gives what is left of an error when that is taken out which the test
+// has asked for: a group that was stopped by a fault says so when it is closed.
+func (f *faults) without(err error) error {
+	if list, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // the parts are looked at one by one
+		var left []error
+		for _, part := range list.Unwrap() {
+			left = append(left, f.without(part))
+		}
+		return errors.Join(left...)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if slices.ContainsFunc(f.met, func(x error) bool { return errors.Is(err, x) }) {
+		return nil
+	}
+	return err
 }
 
 // faultyLog is the embedded engine, whose appends fail where they are told to.

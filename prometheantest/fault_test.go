@@ -57,6 +57,27 @@ func TestProjectorSurvivesFaults(t *testing.T) {
 	})
 }
 
+// TestFailedDeadLetter stops a group by a fault. The hub says so when it is
+// closed; the test asked for it and does not fail.
+func TestFailedDeadLetter(t *testing.T) {
+	both(t, func(t *testing.T, h *prometheantest.Hub) {
+		if _, err := h.Bus().Subscribe(t.Context(), "orders.placed", "shop", func(context.Context, event.Event, *promethean.Delivery) error {
+			return promethean.Dead(errors.New("poison"))
+		}); err != nil {
+			t.Fatal(err)
+		}
+		h.FailNextAppend(errors.New("no disk"), "dlq.orders.placed")
+		h.Publish("orders.placed", 1)
+		h.Eventually(func() error {
+			if text := h.Recorder().String(); !strings.Contains(text, `msg="group stops" topic=orders.placed group=shop cause="no disk"`) {
+				return errors.New("the group goes on")
+			}
+			return nil
+		})
+		h.ExpectNone("dlq.orders.placed", 10*time.Millisecond)
+	}, prometheantest.WithoutProjector())
+}
+
 func TestExpireLeases(t *testing.T) {
 	both(t, func(t *testing.T, h *prometheantest.Hub) {
 		var attempts atomic.Int32

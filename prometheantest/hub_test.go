@@ -61,7 +61,6 @@ func TestHarness(t *testing.T) {
 }
 
 func TestSilenceTakesNoTime(t *testing.T) {
-	real := time.Now()
 	synctest.Test(t, func(t *testing.T) {
 		h := prometheantest.Start(t)
 		began := time.Now()
@@ -71,11 +70,11 @@ func TestSilenceTakesNoTime(t *testing.T) {
 		if took := time.Since(began); took != 15*time.Second {
 			t.Errorf("stale after %v of virtual time, want 15s", took)
 		}
-		h.ExpectNone(process.StateTopic, 24*time.Hour)
+		h.ExpectNone(process.StateTopic, time.Hour)
+		if took := time.Since(began); took != time.Hour+15*time.Second {
+			t.Errorf("an hour of nothing took %v of virtual time", took-15*time.Second)
+		}
 	})
-	if took := time.Since(real); took > 20*time.Second {
-		t.Errorf("a virtual day took %v", took)
-	}
 }
 
 // call posts to the hub and gives the answer.
@@ -99,7 +98,7 @@ func TestHTTPAndWebSocket(t *testing.T) {
 		if status != http.StatusCreated || answer["seq"] != 1.0 {
 			t.Fatalf("%d %v", status, answer)
 		}
-		ws, _, err := websocket.Dial(t.Context(), h.URL()+"/ws", &websocket.DialOptions{HTTPClient: h.Client()}) //nolint:bodyclose // the library closes it
+		ws, _, err := websocket.Dial(t.Context(), h.URL()+"/ws", &websocket.DialOptions{HTTPClient: h.Client()}) //nolint:bodyclose // it has none
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -156,7 +155,7 @@ func TestStopsWithItsTest(t *testing.T) {
 				_, err := io.Copy(io.Discard, r.Body)
 				waits <- err
 			}()
-			ws, _, err := websocket.Dial(context.Background(), h.URL()+"/ws", &websocket.DialOptions{HTTPClient: h.Client()}) //nolint:bodyclose // the library closes it
+			ws, _, err := websocket.Dial(context.Background(), h.URL()+"/ws", &websocket.DialOptions{HTTPClient: h.Client()}) //nolint:bodyclose // it has none
 			if err != nil {
 				t.Fatalf("%v", err)
 			}

@@ -25,6 +25,9 @@ var (
 	always = process.Options{}
 )
 
+// quiet is long enough for everything that could happen to happen.
+const quiet = 2 * time.Minute
+
 // in runs a test in virtual time with a hub that has no projector.
 func in(t *testing.T, f func(t *testing.T, h *prometheantest.Hub)) {
 	t.Helper()
@@ -81,11 +84,11 @@ func TestAliveStaleAlive(t *testing.T) {
 		if took := time.Since(began); took != 15*time.Second {
 			t.Errorf("stale after %v", took)
 		}
-		h.ExpectNone(process.StateTopic, time.Hour)
+		h.ExpectNone(process.StateTopic, quiet)
 		again := h.Publish(process.HeartbeatTopic, beat)
 		h.ExpectEvents(process.StateTopic, map[string]any{"status": "alive", "last_seen_ts": again.TS})
 		h.ExpectEvents(process.StateTopic, map[string]any{"status": "stale", "last_seen_ts": again.TS})
-		h.ExpectNone(process.StateTopic, time.Hour)
+		h.ExpectNone(process.StateTopic, quiet)
 		// Both are as the schema has it.
 		s := schema(t, process.StateTopic)
 		for _, e := range h.Events(process.StateTopic) {
@@ -132,7 +135,7 @@ func TestRestart(t *testing.T) {
 		h.Publish(process.HeartbeatTopic, other)
 		h.ExpectEvents(process.StateTopic, map[string]any{"processId": "dev:llm:2"})
 		stop()
-		h.ExpectNone(process.StateTopic, time.Hour)
+		h.ExpectNone(process.StateTopic, quiet)
 		h.Publish(process.HeartbeatTopic, other) // nobody is there to see it
 		h.ExpectNone(process.StateTopic, time.Second)
 
@@ -143,10 +146,10 @@ func TestRestart(t *testing.T) {
 		// What was said is not said again.
 		stop = start(t, h.Bus(), always)
 		h.ExpectEvents(process.StateTopic, map[string]any{"processId": "dev:llm:2", "status": "stale"})
-		h.ExpectNone(process.StateTopic, time.Hour)
+		h.ExpectNone(process.StateTopic, quiet)
 		stop()
 		start(t, h.Bus(), always)
-		h.ExpectNone(process.StateTopic, time.Hour)
+		h.ExpectNone(process.StateTopic, quiet)
 		// A process that is stale and not in memory comes back all the same.
 		h.Publish(process.HeartbeatTopic, beat)
 		h.ExpectEvents(process.StateTopic, map[string]any{"processId": "dev:stt:1", "status": "alive"})
@@ -171,7 +174,7 @@ func TestBacklog(t *testing.T) {
 		h.ExpectEvents(process.StateTopic, want[:n/2]...)
 		h.ExpectEvents(process.StateTopic, want[n/2:]...)
 		h.ExpectEvents(process.StateTopic, stale)
-		h.ExpectNone(process.StateTopic, time.Hour)
+		h.ExpectNone(process.StateTopic, quiet)
 	})
 }
 
@@ -201,7 +204,7 @@ func TestRedelivery(t *testing.T) {
 			h.Publish(process.HeartbeatTopic, beat)
 			h.ExpectEvents(process.StateTopic, alive)
 			h.ExpectEvents(process.StateTopic, stale)
-			h.ExpectNone(process.StateTopic, time.Hour)
+			h.ExpectNone(process.StateTopic, quiet)
 		}
 		if hub.fail != 0 {
 			t.Errorf("%d publishes did not fail", hub.fail)
@@ -212,7 +215,7 @@ func TestRedelivery(t *testing.T) {
 			if err := h.Bus().SetCursor(t.Context(), process.HeartbeatTopic, process.Group, promethean.Place{From: "earliest"}); err != nil {
 				t.Fatal(err)
 			}
-			h.ExpectNone(process.StateTopic, time.Hour)
+			h.ExpectNone(process.StateTopic, quiet)
 			stop()
 			stop = start(t, h.Bus(), always)
 		}
@@ -250,7 +253,7 @@ func TestPoison(t *testing.T) {
 		// A name that makes no key cannot be mended by trying again either.
 		h.Publish(process.HeartbeatTopic, process.Heartbeat{Name: strings.Repeat("x", 2000), Host: "dev"})
 		h.ExpectEvents("dlq."+process.HeartbeatTopic, map[string]any{"attempts": 1})
-		h.ExpectNone("dlq."+process.HeartbeatTopic, time.Hour)
+		h.ExpectNone("dlq."+process.HeartbeatTopic, quiet)
 	})
 }
 
@@ -270,7 +273,7 @@ func TestLateHeartbeats(t *testing.T) {
 		h.ExpectEvents(process.StateTopic, stale)
 		// But it does not bring a process back that was silent since.
 		h.Publish(process.HeartbeatTopic, beat, promethean.At(time.UnixMilli(now.TS)))
-		h.ExpectNone(process.StateTopic, time.Hour)
+		h.ExpectNone(process.StateTopic, quiet)
 		// A clock that is a day fast counts as now, and does not hide what comes
 		// after it was set right.
 		h.Publish(process.HeartbeatTopic, beat, after(24*time.Hour))
@@ -422,7 +425,7 @@ func TestRaceWithTheScan(t *testing.T) {
 			t.Errorf("the other is stale after %v", took)
 		}
 		h.ExpectEvents(process.StateTopic, map[string]any{"processId": "dev:stt:1", "status": "stale"}) // 15 s after its last one
-		h.ExpectNone(process.StateTopic, time.Hour)
+		h.ExpectNone(process.StateTopic, quiet)
 	})
 }
 
@@ -444,7 +447,7 @@ func TestRaceOfHeartbeats(t *testing.T) {
 				h.ExpectEvents(process.StateTopic, stale)
 			}
 		}
-		h.ExpectNone(process.StateTopic, time.Hour)
+		h.ExpectNone(process.StateTopic, quiet)
 	})
 }
 
@@ -492,7 +495,7 @@ func TestForeignStates(t *testing.T) {
 		}
 		h.ExpectEvents(process.StateTopic, nil, "x", prometheantest.Event{}, prometheantest.Event{}, prometheantest.Event{})
 		start(t, h.Bus(), always)
-		h.ExpectNone(process.StateTopic, time.Hour)
+		h.ExpectNone(process.StateTopic, quiet)
 		h.Publish(process.HeartbeatTopic, beat)
 		h.ExpectEvents(process.StateTopic, alive, stale)
 		h.Publish(process.HeartbeatTopic, beat)
@@ -503,7 +506,7 @@ func TestForeignStates(t *testing.T) {
 		h.ExpectEvents(process.StateTopic, alive)
 		h.Publish(process.StateTopic, nil, promethean.Key("dev:stt:1"))
 		h.ExpectEvents(process.StateTopic, nil, stale) // it is watched all the same
-		h.ExpectNone(process.StateTopic, time.Hour)
+		h.ExpectNone(process.StateTopic, quiet)
 	})
 }
 
