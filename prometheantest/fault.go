@@ -82,7 +82,7 @@ func (f *faults) left() (where []string) {
 // without gives what is left of an error when that is taken out which the test
 // has asked for: a group that was stopped by a fault says so when it is closed.
 func (f *faults) without(err error) error {
-	if list, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // the parts are looked at one by one
+	if list, ok := err.(interface{ Unwrap() []error }); ok {
 		var left []error
 		for _, part := range list.Unwrap() {
 			left = append(left, f.without(part))

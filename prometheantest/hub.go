@@ -195,13 +195,10 @@ func (h *Hub) end() {
 	}
 }
 
-// Stop stops the hub now rather than at the end of the test, which it fails if
-// that goes wrong. Calling it again does nothing.
+// Stop stops the hub now rather than at the end of the test, which fails then if
+// that went wrong. Calling it again does nothing.
 func (h *Hub) Stop() {
-	h.t.Helper()
-	if err := h.stop(); err != nil {
-		h.t.Errorf("prometheantest: stop the hub: %v", err)
-	}
+	_ = h.stop() // end looks at what it says
 }
 
 func (h *Hub) close() error {

@@ -191,20 +191,20 @@ func (s *stream) change(f func()) {
 
 // memoryConn is one end of a connection.
 type memoryConn struct {
-	in, out      *stream
-	local, remot net.Addr
+	in, out     *stream
+	local, peer net.Addr
 }
 
 func newMemoryPair(client, server net.Addr) (a, b *memoryConn) {
 	up, down := newStream(), newStream()
-	return &memoryConn{in: down, out: up, local: client, remot: server}, &memoryConn{in: up, out: down, local: server, remot: client}
+	return &memoryConn{in: down, out: up, local: client, peer: server}, &memoryConn{in: up, out: down, local: server, peer: client}
 }
 
 func (c *memoryConn) wrap(op string, err error) error {
 	if err == nil || errors.Is(err, io.EOF) {
 		return err
 	}
-	return &net.OpError{Op: op, Net: "memory", Source: c.local, Addr: c.remot, Err: err}
+	return &net.OpError{Op: op, Net: "memory", Source: c.local, Addr: c.peer, Err: err}
 }
 
 // Read implements [net.Conn].
@@ -221,14 +221,14 @@ func (c *memoryConn) Write(b []byte) (int, error) {
 
 // Close implements [net.Conn]. What was written can still be read.
 func (c *memoryConn) Close() error {
-	c.setTimers()
+	c.stopTimers()
 	c.out.change(func() { c.out.ended = true })
 	c.in.change(func() { c.in.left, c.in.data = true, nil })
 	return nil
 }
 
-// setTimers stops the timers of this end, so that none outlives it.
-func (c *memoryConn) setTimers() {
+// stopTimers stops the timers of this end, so that none outlives it.
+func (c *memoryConn) stopTimers() {
 	c.in.setDeadline(&c.in.read, time.Time{})
 	c.out.setDeadline(&c.out.write, time.Time{})
 }
@@ -251,7 +251,7 @@ func (c *memoryConn) reset() {
 func (c *memoryConn) LocalAddr() net.Addr { return c.local }
 
 // RemoteAddr implements [net.Conn].
-func (c *memoryConn) RemoteAddr() net.Addr { return c.remot }
+func (c *memoryConn) RemoteAddr() net.Addr { return c.peer }
 
 // SetDeadline implements [net.Conn].
 func (c *memoryConn) SetDeadline(t time.Time) error {

@@ -366,7 +366,7 @@ func TestSeveralProjectors(t *testing.T) {
 func TestThousands(t *testing.T) {
 	in(t, func(t *testing.T, h *prometheantest.Hub) {
 		start(t, h.Bus(), always)
-		const n = 3000
+		const n = 2000
 		var batch []event.Event
 		for pid := range n {
 			payload, err := json.Marshal(process.Heartbeat{PID: int64(pid), Name: "w", Host: "dev"})
@@ -384,6 +384,12 @@ func TestThousands(t *testing.T) {
 		}
 		count := func(want map[process.Status]int) func() error {
 			return func() error {
+				b, err := h.Bus().Log().Bounds(t.Context(), process.StateTopic)
+				if total := want[process.Alive] + want[process.Stale]; err != nil {
+					return err
+				} else if b.Last != uint64(total) {
+					return fmt.Errorf("there are %d states, want %d", b.Last, total)
+				}
 				got := make(map[process.Status]int)
 				for _, e := range h.Events(process.StateTopic) {
 					got[state(t, e).Status]++
