@@ -39,7 +39,7 @@ func both(t *testing.T, f func(t *testing.T, h *prometheantest.Hub), opts ...pro
 
 var beat = process.Heartbeat{PID: 1, Name: "stt", Host: "local", CPUPct: 1, MemMB: 2}
 
-// TestHarness is the integration test of the notes: a heartbeat leads to a
+// TestHarness goes from end to end: a heartbeat leads to a
 // state, and the projector's group has a cursor.
 func TestHarness(t *testing.T) {
 	both(t, func(t *testing.T, h *prometheantest.Hub) {
