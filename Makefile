@@ -16,6 +16,8 @@ RESULTS ?= bin/test-results
 FUZZTIME ?= 10s
 ## SOAK: how long the soak test runs
 SOAK ?= 10m
+## DEMOFLAGS: more flags for the demo, such as --listen=127.0.0.1:0
+DEMOFLAGS ?=
 ## BENCHFLAGS: more flags for the benchmarks
 BENCHFLAGS ?=
 ## VULNDB: address of the database that vuln asks; by default the public one
@@ -24,7 +26,7 @@ VULNDB ?=
 export GO RESULTS TESTTIMEOUT FUZZTIME VULNDB
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-all race fuzz crash soak bench bench-short lint vuln fmt clean testreport
+.PHONY: help build demo dist test test-all race fuzz crash soak bench bench-short lint vuln fmt clean testreport
 
 help: ## list targets and variables
 	@echo 'targets:'
@@ -36,6 +38,13 @@ help: ## list targets and variables
 # The program's main package keeps the version in the variable "version".
 build: ## build bin/promethean, static and without cgo
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/promethean ./cmd/promethean
+
+# Ctrl-C ends the demo, and make with it.
+demo: build ## run a hub with live events, and a page on http://127.0.0.1:7070
+	@bin/promethean demo $(DEMOFLAGS)
+
+dist: ## build static programs for linux and darwin into bin/dist, with checksums
+	@scripts/dist "$(VERSION)"
 
 test: testreport ## run all tests that need nothing but Go
 	@bin/testreport -results $(RESULTS) -suite go -- -timeout $(TESTTIMEOUT) $(TESTFLAGS) $(PACKAGES)

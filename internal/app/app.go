@@ -155,7 +155,7 @@ Exit code 0 means done, 1 failed, 2 used wrongly.`,
 	if err != nil {
 		panic(err) // the flag is defined right above
 	}
-	root.AddCommand(a.serveCommand(), a.checkCommand(), a.logCommand(), a.backupCommand(), a.restoreCommand())
+	root.AddCommand(a.serveCommand(), a.demoCommand(), a.checkCommand(), a.logCommand(), a.backupCommand(), a.restoreCommand())
 	return root
 }
 

@@ -53,10 +53,15 @@ type server struct {
 
 	failed chan error // a listener's end that nobody asked for
 	work   inFlight
+	beside func(context.Context) error // stops the company; nil without
 }
 
-// serve runs a hub until it is told to stop.
-func (a *app) serve(ctx context.Context, c *config.Config, load func() (*config.Config, error), signals <-chan os.Signal) error {
+// company is what runs beside a hub in the same process. It is started when the
+// hub takes work, and stopped before the hub is.
+type company func(*server) (stop func(context.Context) error, err error)
+
+// serve runs a hub until it is told to stop. with may be nil.
+func (a *app) serve(ctx context.Context, c *config.Config, load func() (*config.Config, error), signals <-chan os.Signal, with company) error {
 	s := &server{c: c, level: new(slog.LevelVar), failed: make(chan error, 2)}
 	s.log = newLogger(a.stderr, c.Log, s.level)
 	if err := s.open(ctx, a.version); err != nil {
@@ -73,6 +78,16 @@ func (a *app) serve(ctx context.Context, c *config.Config, load func() (*config.
 	s.log.Info("ready", "address", where, "store", config.Redact(c.Store), "config", c.File, "version", a.version, "auth", c.Auth.On())
 	if !config.Loopback(c.Listen) && !c.Auth.On() {
 		s.log.Warn("other machines can reach the hub, and nobody needs a token", "listen", c.Listen)
+	}
+	if with != nil {
+		stop, err := with(s)
+		if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+			return s.close(c.DrainTimeout) // told to stop meanwhile
+		}
+		if err != nil {
+			return errors.Join(err, s.close(c.DrainTimeout))
+		}
+		s.beside = stop
 	}
 	boss.ready("serving on " + where)
 	return s.run(ctx, load, signals, boss)
@@ -281,6 +296,9 @@ func (s *server) close(within time.Duration) error {
 		}
 	} else if s.listener != nil {
 		errs = append(errs, s.listener.Close())
+	}
+	if s.beside != nil {
+		errs = append(errs, s.beside(ctx))
 	}
 	s.login.close()
 	if s.pprof != nil {

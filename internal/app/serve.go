@@ -68,7 +68,7 @@ its line, all at once, and the exit code is 2.`,
 		signals := make(chan os.Signal, 4)
 		signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 		defer signal.Stop(signals)
-		return a.serve(ctx, c, load, signals)
+		return a.serve(ctx, c, load, signals, nil)
 	})
 	return cmd
 }

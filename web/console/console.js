@@ -316,8 +316,10 @@ async function* stream(answer) {
     rest = blocks.pop();
     const events = [];
     for (const block of blocks) {
-      const data = block.split("\n").filter((l) => l.startsWith("data:")).map((l) => l.slice(5).trimStart()).join("\n");
-      if (data && !/^event: *(?!event\b)/m.test(block)) events.push(read(data));
+      const fields = block.split("\n").map((l) => l.match(/^([a-z]+): ?(.*)$/) ?? []);
+      const data = fields.filter(([, name]) => name === "data").map(([, , value]) => value).join("\n");
+      const kind = fields.find(([, name]) => name === "event")?.[2] ?? "message";
+      if (data && kind === "event") events.push(read(data));
     }
     if (events.length) yield events;
   }
