@@ -1,0 +1,142 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// shownMetrics are the names of all series that a hub in use shows.
+func shownMetrics(t *testing.T) map[string]bool {
+	p := startHub(t, "--store", "memory://")
+	// Something of everything: the series of a topic or a group appear with it.
+	p.get(nil, 201, "POST", "/publish/a.b", "1")
+	var pulled struct {
+		Events []struct{ Event struct{ ID string } }
+	}
+	p.get(&pulled, 200, "POST", "/pull", `{"topic":"a.b","group":"g","max":1,"wait_ms":10000,"opts":{"from":"earliest"}}`)
+	p.get(nil, 200, "POST", "/nack", `{"topic":"a.b","group":"g","ids":["`+pulled.Events[0].Event.ID+`"],"dead":true}`)
+	names := map[string]bool{"up": true} // Prometheus' own
+	for s := bufio.NewScanner(strings.NewReader(string(p.call("GET", "/metrics", "").body))); s.Scan(); {
+		if f := strings.Fields(s.Text()); len(f) > 3 && f[0] == "#" && f[1] == "TYPE" {
+			names[f[2]] = true
+			if f[3] == "histogram" {
+				names[f[2]+"_bucket"], names[f[2]+"_count"], names[f[2]+"_sum"] = true, true, true
+			}
+		}
+	}
+	p.stop()
+	return names
+}
+
+var (
+	inQuotes  = regexp.MustCompile(`"[^"]*"|\{[^}]*\}|\[[^\]]*\]`)
+	clause    = regexp.MustCompile(`\b(by|on|without|ignoring) *\([^)]*\)`)
+	word      = regexp.MustCompile(`[a-zA-Z_:][a-zA-Z0-9_:]*`)
+	functions = []string{"sum", "rate", "increase", "deriv", "histogram_quantile", "and", "or", "unless", "max", "label_values"}
+)
+
+// series are the names of metrics in an expression.
+func series(expr string) (out []string) {
+	for _, w := range word.FindAllString(clause.ReplaceAllString(inQuotes.ReplaceAllString(expr, ""), ""), -1) {
+		if !slices.Contains(functions, w) {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+// Every figure that the dashboard and the alerts look at is one that a hub
+// shows: a name that was changed would leave a panel empty and an alert silent.
+func TestDashboardAndAlertsUseRealMetrics(t *testing.T) {
+	have := shownMetrics(t)
+	used := 0
+	check := func(where, expr string) {
+		names := series(expr)
+		if len(names) == 0 {
+			t.Errorf("%s: there is no metric in %q", where, expr)
+		}
+		for _, n := range names {
+			used++
+			if !have[n] {
+				t.Errorf("%s: a hub has no metric %s: %s", where, n, expr)
+			}
+		}
+	}
+	read := func(name string) []byte {
+		b, err := os.ReadFile(filepath.Join("..", "..", "deploy", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+
+	var board struct {
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr string }
+		}
+		Templating struct {
+			List []struct{ Name, Type, Definition string }
+		}
+	}
+	if err := json.Unmarshal(read("grafana/promethean.json"), &board); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range board.Panels {
+		if len(p.Targets) == 0 {
+			t.Errorf("panel %s shows nothing", p.Title)
+		}
+		for _, target := range p.Targets {
+			check("panel "+p.Title, target.Expr)
+		}
+	}
+	for _, v := range board.Templating.List {
+		if v.Type == "query" {
+			// label_values(metric{…}, label)
+			check("variable "+v.Name, v.Definition[:strings.LastIndex(v.Definition, ",")])
+		}
+	}
+
+	var alerts struct {
+		Groups []struct {
+			Rules []struct {
+				Alert, Expr string
+				Annotations map[string]string
+			}
+		}
+	}
+	if err := yaml.Unmarshal(read("prometheus/alerts.yaml"), &alerts); err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range alerts.Groups {
+		for _, r := range g.Rules {
+			check("alert "+r.Alert, r.Expr)
+			if r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
+				t.Errorf("alert %s does not say what it means and what to do", r.Alert)
+			}
+		}
+	}
+	if used < 30 {
+		t.Errorf("only %d uses were found", used)
+	}
+}
+
+func TestSeries(t *testing.T) {
+	for expr, want := range map[string]string{
+		`up{job="x"} == 0`: "up",
+		`histogram_quantile(0.99, sum by (le, topic) (rate(a_bucket{topic=~"$topic"}[$__rate_interval]))) > 2`: "a_bucket",
+		`group_lag > 0 and on (topic, group) sum by (topic) (rate(b_total[15m])) == 0`:                         "group_lag b_total",
+	} {
+		if got := strings.Join(series(expr), " "); got != want {
+			t.Errorf("%s: %q, want %q", expr, got, want)
+		}
+	}
+}
