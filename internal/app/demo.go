@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,12 +28,13 @@ send heartbeats, the projector that makes their states of them, and a page that
 shows it all. One of the processes dies and is found stale; another sends an
 event that nobody can read, which becomes a dead letter.
 
-It ends with Ctrl-C and removes its data, unless --dir keeps them.`,
+It ends with Ctrl-C and removes its data, unless --dir keeps them. Pages of other
+origins may call it where $PROMETHEAN_ORIGINS names them.`,
 		Example: `  promethean demo
   promethean demo --listen 127.0.0.1:0 --dir ./demo-data`,
 		Args: cobra.NoArgs,
 	}
-	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:7070", "address to serve on; port 0 takes a free one")
+	cmd.Flags().StringVar(&listen, "listen", cmp.Or(os.Getenv("PROMETHEAN_LISTEN"), "127.0.0.1:7070"), "address to serve on; port 0 takes a free one")
 	cmd.Flags().StringVar(&dir, "dir", "", "directory for the data, which stay (default: a temporary one)")
 	if err := cmd.MarkFlagDirname("dir"); err != nil {
 		panic(err) // the flag is defined right above
@@ -44,6 +46,15 @@ It ends with Ctrl-C and removes its data, unless --dir keeps them.`,
 		return a.demo(ctx, listen, dir, signals)
 	})
 	return cmd
+}
+
+// demoEnv has the one variable that means something to a demo: a page of your
+// own that calls it.
+func demoEnv(name string) (string, bool) {
+	if name != "PROMETHEAN_ORIGINS" {
+		return "", false
+	}
+	return os.LookupEnv(name)
 }
 
 func (a *app) demo(ctx context.Context, listen, dir string, signals <-chan os.Signal) (err error) {
@@ -61,7 +72,7 @@ func (a *app) demo(ctx context.Context, listen, dir string, signals <-chan os.Si
 		return fmt.Errorf("demo: %w", err)
 	}
 	load := func() (*config.Config, error) {
-		return config.Load(config.Source{Env: func(string) (string, bool) { return "", false }, Flags: map[string]string{
+		return config.Load(config.Source{Env: demoEnv, Flags: map[string]string{
 			"listen": listen, "store": "file://" + dir, "log.level": "warn",
 		}})
 	}
