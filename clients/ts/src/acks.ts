@@ -1,0 +1,115 @@
+import { Backoff, type BackoffOptions } from './backoff.js';
+import { PrometheanError } from './errors.js';
+import { errorOf, fields, type Answer } from './frame.js';
+import type { Link } from './link.js';
+
+/** Frames with acks of one topic that may be without an answer. Further acks gather meanwhile. */
+const maxFlying = 2;
+
+/** The most ids in one frame. */
+const maxIds = 10_000;
+
+interface Gathered {
+  ids: string[];
+  flying: number;
+}
+
+/**
+ * The acks of one subscription. Those that come while others are on their way
+ * go together, so that a fast handler costs few frames and a slow one waits for
+ * nobody. An ack needs no lease: what was not answered is sent again over the
+ * next connection.
+ * @internal
+ */
+export class Acks {
+  private readonly topics = new Map<string, Gathered>();
+  private readonly backoff: Backoff;
+  private timer: ReturnType<typeof setTimeout> | undefined;
+  private scheduled = false;
+  private waiting = 0;
+  private idle: (() => void)[] = [];
+
+  constructor(
+    private readonly link: Link,
+    private readonly group: string,
+    /** Called for ids that need no thought any more: they are settled, or cannot be. */
+    private readonly settled: (topic: string, ids: string[]) => void,
+    private readonly onError: (error: PrometheanError) => void,
+    backoff: BackoffOptions | undefined,
+  ) {
+    this.backoff = new Backoff(backoff);
+  }
+
+  add(topic: string, id: string): void {
+    let g = this.topics.get(topic);
+    if (!g) this.topics.set(topic, (g = { ids: [], flying: 0 }));
+    g.ids.push(id);
+    this.waiting++;
+    if (!this.scheduled) {
+      // Handlers that end together are acked together.
+      this.scheduled = true;
+      queueMicrotask(() => {
+        this.scheduled = false;
+        this.flush();
+      });
+    }
+  }
+
+  /** Sends what has gathered. */
+  flush(): void {
+    if (this.timer) return; // the hub asked for some time
+    for (const [topic, g] of this.topics) {
+      while (g.ids.length > 0 && g.flying < maxFlying && this.link.open) this.send(topic, g);
+    }
+  }
+
+  private send(topic: string, g: Gathered): void {
+    const ids = g.ids.splice(0, maxIds);
+    g.flying++;
+    this.link.send('ACK', fields({ topic, group: this.group, ids }), (answer) => {
+      g.flying--;
+      if (answer instanceof PrometheanError) g.ids.unshift(...ids); // the connection is lost
+      else this.answered(topic, g, ids, answer);
+      if (g.ids.length === 0 && g.flying === 0) this.topics.delete(topic);
+      this.flush();
+    });
+  }
+
+  private answered(topic: string, g: Gathered, ids: string[], answer: Answer): void {
+    if (answer.op === 'OK') {
+      this.backoff.reset();
+      this.done(topic, ids);
+      return;
+    }
+    const error = errorOf(answer);
+    if (!error.retryable) {
+      this.onError(error); // such as a group that was removed
+      this.done(topic, ids);
+      return;
+    }
+    g.ids.unshift(...ids);
+    this.timer ??= setTimeout(() => {
+      this.timer = undefined;
+      this.flush();
+    }, this.backoff.next());
+  }
+
+  private done(topic: string, ids: string[]): void {
+    this.waiting -= ids.length;
+    this.settled(topic, ids);
+    if (this.waiting === 0) for (const f of this.idle.splice(0)) f();
+  }
+
+  /** Resolves when every ack was answered. */
+  drained(): Promise<void> {
+    return this.waiting === 0 ? Promise.resolve() : new Promise((resolve) => this.idle.push(resolve));
+  }
+
+  /** Gives up on what is left: the events come again. */
+  stop(): void {
+    clearTimeout(this.timer);
+    this.topics.clear();
+    this.waiting = 0;
+    for (const f of this.idle.splice(0)) f();
+  }
+}

@@ -1,0 +1,317 @@
+import type { Place, PrometheanEvent } from './event.js';
+import type { Code } from './errors.js';
+import type { Http } from './http.js';
+import { rawOfDeliveries, rawOfEvent, rawOfEvents } from './raw.js';
+import type { GroupSettings } from './subscription.js';
+
+/** What every call takes. */
+export interface CallOptions {
+  signal?: AbortSignal;
+}
+
+/** What calls that give events take. */
+export interface ReadOptions extends CallOptions {
+  /** Give each event's payload as text too, in `event.raw`. The default is false. */
+  raw?: boolean;
+}
+
+/** Some events of a topic. */
+export interface Page<T = unknown> {
+  topic: string;
+  count: number;
+  events: PrometheanEvent<T>[];
+  /** The last seq given: read on with `from: 'seq', seq: next`. */
+  next: number;
+}
+
+/** Settings of a topic. `null` in a change is the default again. */
+export interface TopicSettings {
+  partitions?: number | null;
+  /** An age such as `72h`. */
+  retention?: string | null;
+  max_bytes?: number | string | null;
+  durability?: 'sync' | 'async' | null;
+}
+
+export interface TopicInfo {
+  topic: string;
+  events: number;
+  first: number;
+  last: number;
+  bytes: number;
+  settings: TopicSettings;
+}
+
+export interface GroupInfo {
+  topic: string;
+  group: string;
+  /** The seq up to which everything is settled. */
+  cursor: number;
+  tail: number;
+  lag: number;
+  inflight: number;
+  pending: number;
+  members: number;
+  paused: boolean;
+  settings: GroupSettings;
+}
+
+export interface Cursor {
+  group: string;
+  seq: number;
+  lastId?: string;
+  lastTs?: number;
+  pending: number;
+}
+
+export interface Lag {
+  topic: string;
+  group: string;
+  /** Events that are not settled. */
+  lag: number;
+  /** How old the oldest of them is. */
+  lagMs: number;
+  cursor: number;
+  tail: number;
+}
+
+export interface PullOptions extends ReadOptions {
+  /** At most so many events. The default is 100. */
+  max?: number;
+  /** How long to wait for the first. The default is 0, the most 30,000. */
+  waitMs?: number;
+  /** How the group is made on first use. */
+  opts?: Place & GroupSettings;
+}
+
+/** An event that a pull has leased. */
+export interface Pulled<T = unknown> {
+  event: PrometheanEvent<T>;
+  attempt: number;
+  maxAttempts: number;
+  lease: string;
+  ack_deadline_ms: number;
+}
+
+export interface SettleOptions extends CallOptions {
+  /** The lease of each id: a delivery that is over is then `fenced`. */
+  leases?: string[];
+}
+
+export interface NackOptions extends SettleOptions {
+  reason?: string;
+  delay_ms?: number;
+  dead?: boolean;
+}
+
+/** What became of each id. */
+export interface Settled {
+  count: number;
+  results: { id: string; ok: boolean; err?: Code }[];
+}
+
+/** An event that has failed for good. */
+export interface DeadLetter<T = unknown> {
+  id: string;
+  seq: number;
+  topic: string;
+  group: string;
+  original: PrometheanEvent<T>;
+  err: string;
+  ts: number;
+  attempts: number;
+  parked?: boolean;
+}
+
+export interface ReplayLettersOptions extends CallOptions {
+  limit?: number;
+  ids?: string[];
+  group?: string;
+  to?: 'topic' | 'group';
+}
+
+const enc = encodeURIComponent;
+
+/**
+ * The calls over HTTP, typed. None is tried again by itself; `retryable` of the
+ * error says whether it may succeed later.
+ */
+export abstract class Api {
+  /** @internal */
+  readonly http: Http;
+
+  /** @internal */
+  constructor(http: Http) {
+    this.http = http;
+  }
+
+  /** Events of a topic from a place on, `earliest` by default. */
+  async replay<T = unknown>(topic: string, options: Place & ReadOptions & { limit?: number } = {}): Promise<Page<T>> {
+    const { signal, raw, ...query } = options;
+    return withRaw(await this.http.text('GET', '/replay', { query: { topic, ...query }, signal }), raw);
+  }
+
+  /** All events of a topic from a place on, page by page, up to its end. */
+  async *read<T = unknown>(topic: string, options: Place & ReadOptions & { limit?: number } = {}): AsyncGenerator<PrometheanEvent<T>, void, void> {
+    const { signal, raw, limit, ...from } = options;
+    const more = { ...(signal && { signal }), ...(raw && { raw }), ...(limit !== undefined && { limit }) };
+    for (let place: Place = from; ; ) {
+      const page = await this.replay<T>(topic, { ...place, ...more });
+      if (page.count === 0) return;
+      yield* page.events;
+      place = { from: 'seq', seq: page.next };
+    }
+  }
+
+  /** The latest event of each key, null where there is none. */
+  latestByKey<T = unknown>(topic: string, keys: readonly string[], options: CallOptions = {}): Promise<Record<string, PrometheanEvent<T> | null>> {
+    return this.http.json('GET', '/latest-by-key', { query: { topic, key: keys }, ...options });
+  }
+
+  /** The events of a key in log order. `after` goes on after a seq. */
+  async history<T = unknown>(topic: string, key: string, options: ReadOptions & { limit?: number; after?: number } = {}): Promise<Page<T> & { key: string }> {
+    const { signal, raw, ...query } = options;
+    return withRaw(await this.http.text('GET', '/history', { query: { topic, key, ...query }, signal }), raw);
+  }
+
+  /** A whole topic, or what lies between two times, as a stream. */
+  async *export<T = unknown>(topic: string, options: ReadOptions & { fromTs?: number; toTs?: number } = {}): AsyncGenerator<PrometheanEvent<T>, void, void> {
+    const { signal, raw, ...query } = options;
+    const response = await this.http.fetch('GET', '/export', { query: { topic, ...query }, signal });
+    const reader = response.body!.pipeThrough(new TextDecoderStream() as ReadableWritablePair<string, any>).getReader();
+    let rest = '';
+    try {
+      for (;;) {
+        const { done, value } = await reader.read();
+        const lines = (rest + (value ?? '')).split('\n');
+        rest = done ? '' : lines.pop()!;
+        for (const line of lines) if (line !== '') yield withRawEvent<T>(line, raw);
+        if (done) return;
+      }
+    } finally {
+      await reader.cancel().catch(() => {}); // it has ended, or nobody reads on
+    }
+  }
+
+  /** Leases events of a group without a subscription. Settle them by `ack` or `nack`. */
+  async pull<T = unknown>(topic: string, group: string, options: PullOptions = {}): Promise<Pulled<T>[]> {
+    const { signal, raw, max, waitMs, opts } = options;
+    const text = await this.http.text('POST', '/pull', { body: { topic, group, max, wait_ms: waitMs, opts }, signal });
+    const { events } = JSON.parse(text) as { events: Pulled<T>[] };
+    if (raw) {
+      rawOfDeliveries(text).forEach((r, i) => {
+        if (r !== undefined) events[i]!.event.raw = r;
+      });
+    }
+    return events;
+  }
+
+  /** Settles events; resolves once that is durable. */
+  ack(topic: string, group: string, ids: readonly string[], options: SettleOptions = {}): Promise<Settled> {
+    return this.settle('/ack', topic, group, ids, options);
+  }
+
+  /** Gives events back. */
+  nack(topic: string, group: string, ids: readonly string[], options: NackOptions = {}): Promise<Settled> {
+    return this.settle('/nack', topic, group, ids, options);
+  }
+
+  /** Lets leases last until so many milliseconds from now. */
+  modack(topic: string, group: string, ids: readonly string[], extendMs: number, options: SettleOptions = {}): Promise<Settled> {
+    return this.settle('/modack', topic, group, ids, { ...options, extend_ms: extendMs });
+  }
+
+  private settle(path: string, topic: string, group: string, ids: readonly string[], options: NackOptions & { extend_ms?: number }): Promise<Settled> {
+    const { signal, ...rest } = options;
+    return this.http.json('POST', path, { body: { topic, group, ids, ...rest }, signal });
+  }
+
+  /** How far a group is behind. */
+  lag(topic: string, group: string, options: CallOptions = {}): Promise<Lag> {
+    return this.http.json('GET', '/lag', { query: { topic, group }, ...options });
+  }
+
+  /** All topics, with settings and counts. */
+  async topics(options: CallOptions = {}): Promise<TopicInfo[]> {
+    return (await this.http.json<{ topics: TopicInfo[] }>('GET', '/topics', options)).topics;
+  }
+
+  topic(topic: string, options: CallOptions = {}): Promise<TopicInfo> {
+    return this.http.json('GET', `/topics/${enc(topic)}`, options);
+  }
+
+  /** Changes settings of a topic, and makes it if need be. */
+  setTopic(topic: string, settings: TopicSettings, options: CallOptions = {}): Promise<TopicInfo> {
+    return this.http.json('PUT', `/topics/${enc(topic)}`, { body: settings, ...options });
+  }
+
+  /** The groups of a topic, or all. */
+  async groups(topic?: string, options: CallOptions = {}): Promise<GroupInfo[]> {
+    return (await this.http.json<{ groups: GroupInfo[] }>('GET', '/groups', { query: { topic }, ...options })).groups;
+  }
+
+  /** Makes a group. */
+  setGroup(topic: string, group: string, settings: Place & GroupSettings = {}, options: CallOptions = {}): Promise<GroupInfo> {
+    return this.http.json('PUT', `/groups/${enc(topic)}/${enc(group)}`, { body: settings, ...options });
+  }
+
+  /** Removes a group that nobody reads. */
+  async deleteGroup(topic: string, group: string, options: CallOptions = {}): Promise<void> {
+    await this.http.text('DELETE', `/groups/${enc(topic)}/${enc(group)}`, options);
+  }
+
+  /** Where the groups of a topic are. */
+  async cursors(topic: string, options: CallOptions = {}): Promise<Cursor[]> {
+    return (await this.http.json<{ cursors: Cursor[] }>('GET', '/cursors', { query: { topic }, ...options })).cursors;
+  }
+
+  /** Moves a group to another place. Its leases end. */
+  moveCursor(topic: string, group: string, to: Place, options: CallOptions = {}): Promise<Cursor> {
+    return this.http.json('PUT', '/cursors', { body: { topic, group, to }, ...options });
+  }
+
+  /** How many dead letters there are, by topic and group. */
+  async deadLetterCounts(options: CallOptions = {}): Promise<{ topic: string; group: string; count: number }[]> {
+    return (await this.http.json<{ topics: { topic: string; group: string; count: number }[] }>('GET', '/dlq', options)).topics;
+  }
+
+  /** The dead letters of a topic that were not replayed. */
+  async deadLetters<T = unknown>(topic: string, options: CallOptions & { group?: string; limit?: number } = {}): Promise<DeadLetter<T>[]> {
+    const { signal, ...query } = options;
+    return (await this.http.json<{ records: DeadLetter<T>[] }>('GET', `/dlq/${enc(topic)}`, { query, signal })).records;
+  }
+
+  /** Replays dead letters of a topic, oldest first. */
+  replayDeadLetters(topic: string, options: ReplayLettersOptions = {}): Promise<{ replayed: number; remaining: number }> {
+    const { signal, ...body } = options;
+    return this.http.json('POST', `/dlq/${enc(topic)}/replay`, { body, signal });
+  }
+
+  /** Whether the hub takes work. */
+  async isReady(options: CallOptions = {}): Promise<boolean> {
+    try {
+      await this.http.text('GET', '/readyz', options);
+      return true;
+    } catch {
+      options.signal?.throwIfAborted();
+      return false;
+    }
+  }
+}
+
+function withRaw<P extends { events: PrometheanEvent[] }>(text: string, raw: boolean | undefined): P {
+  const page = JSON.parse(text) as P;
+  if (raw) {
+    rawOfEvents(text).forEach((r, i) => {
+      if (r !== undefined) page.events[i]!.raw = r;
+    });
+  }
+  return page;
+}
+
+function withRawEvent<T>(text: string, raw: boolean | undefined): PrometheanEvent<T> {
+  const event = JSON.parse(text) as PrometheanEvent<T>;
+  const payload = raw ? rawOfEvent(text) : undefined;
+  if (payload !== undefined) event.raw = payload;
+  return event;
+}

@@ -1,0 +1,117 @@
+/**
+ * What a call can fail with. Those of the hub never change their meaning; the
+ * last two are of this client: `closed` (the client was closed, or the
+ * subscription stopped) and `queue_full` (more is waiting to be published than
+ * `maxQueuedBytes`).
+ */
+export type Code =
+  | 'bad_json'
+  | 'unknown_op'
+  | 'unsupported'
+  | 'unauthorized'
+  | 'forbidden'
+  | 'invalid_topic'
+  | 'invalid_header'
+  | 'invalid_argument'
+  | 'payload_too_large'
+  | 'batch_too_large'
+  | 'schema_invalid'
+  | 'rate_limited'
+  | 'already_subscribed'
+  | 'not_subscribed'
+  | 'unknown_id'
+  | 'group_conflict'
+  | 'seq_conflict'
+  | 'cursor_unknown'
+  | 'not_found'
+  | 'history_gone'
+  | 'publish_failed'
+  | 'ack_failed'
+  | 'slow_consumer'
+  | 'fenced'
+  | 'draining'
+  | 'unavailable'
+  | 'internal'
+  | 'closed'
+  | 'queue_full';
+
+const retryableCodes: ReadonlySet<string> = new Set<Code>([
+  'rate_limited', 'publish_failed', 'ack_failed', 'slow_consumer', 'draining', 'unavailable', 'internal', 'queue_full',
+]);
+
+/** What is known about an error beside its code and message. */
+export interface ErrorDetails {
+  /** The HTTP status of the answer, where there was one. */
+  status?: number | undefined;
+  /** The row of a batch that is wrong, counted from 0. */
+  index?: number | undefined;
+  /** Of `seq_conflict`: the seq that was asked for. */
+  expected?: number | undefined;
+  /** Of `seq_conflict`: the last seq of the topic. */
+  actual?: number | undefined;
+  /** How long to wait before the next try, where the hub said so. */
+  retryAfterMs?: number | undefined;
+  /** What caused it. */
+  cause?: unknown;
+}
+
+/** Every failure of a call but that of a signal, whose own reason is thrown. */
+export class PrometheanError extends Error {
+  override readonly name = 'PrometheanError';
+  /** The condition, for programs. */
+  readonly code: Code;
+  readonly status: number | undefined;
+  readonly index: number | undefined;
+  readonly expected: number | undefined;
+  readonly actual: number | undefined;
+  readonly retryAfterMs: number | undefined;
+
+  constructor(code: Code, message: string, details: ErrorDetails = {}) {
+    super(message, details.cause === undefined ? undefined : { cause: details.cause });
+    this.code = code;
+    this.status = details.status;
+    this.index = details.index;
+    this.expected = details.expected;
+    this.actual = details.actual;
+    this.retryAfterMs = details.retryAfterMs;
+  }
+
+  /** Whether the same call may succeed later. */
+  get retryable(): boolean {
+    return retryableCodes.has(this.code);
+  }
+}
+
+/**
+ * The ways in which a handler gives an event back. What else it throws is a
+ * nack too, after which the event comes again with a growing delay.
+ * @internal
+ */
+export class Refusal extends Error {
+  override readonly name = 'Refusal';
+  constructor(
+    reason: string,
+    readonly delayMs: number | undefined,
+    readonly dead: boolean,
+  ) {
+    super(reason);
+  }
+}
+
+/** Thrown by a handler: give the event back, and hand it out again after so many milliseconds. */
+export function retry(afterMs: number, reason = 'retry'): Error {
+  if (!Number.isInteger(afterMs) || afterMs < 0) {
+    throw new PrometheanError('invalid_argument', `retry: ${afterMs} is no number of milliseconds`);
+  }
+  return new Refusal(reason, afterMs, false);
+}
+
+/** Thrown by a handler: the event can never be handled, and goes to the dead letters at once. */
+export function dead(reason = 'dead'): Error {
+  return new Refusal(reason, undefined, true);
+}
+
+/** @internal */
+export function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message || error.name : String(error);
+}
