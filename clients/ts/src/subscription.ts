@@ -433,7 +433,7 @@ export class Member implements Subscription, LinkUser {
   }
 
   private checkQuiet(): void {
-    if (this.running === 0) for (const f of this.quiet.splice(0)) f();
+    if (this.running === 0 && this.quiet.length > 0) for (const f of this.quiet.splice(0)) f();
   }
 
   private finish(error: PrometheanError | undefined): void {
