@@ -138,12 +138,7 @@ const enc = encodeURIComponent;
  */
 export abstract class Api {
   /** @internal */
-  readonly http: Http;
-
-  /** @internal */
-  constructor(http: Http) {
-    this.http = http;
-  }
+  protected constructor(protected readonly http: Http) {}
 
   /** Events of a topic from a place on, `earliest` by default. */
   async replay<T = unknown>(topic: string, options: Place & ReadOptions & { limit?: number } = {}): Promise<Page<T>> {

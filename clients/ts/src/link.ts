@@ -173,6 +173,11 @@ export class Link {
       }
       return known;
     }
+    if (this.fatal) {
+      // Closed in the moment between.
+      socket.close(this.fatal);
+      return this.fatal;
+    }
     const since = Date.now();
     this.socket = socket;
     this.setStatus({ state: 'open' });

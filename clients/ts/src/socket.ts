@@ -71,6 +71,7 @@ export class Socket {
       signal.removeEventListener('abort', stop);
     }
     if (signal.aborted) throw signal.reason;
+    if (this.over) throw this.over; // it was lost as soon as it stood
     this.heard = Date.now();
     this.beat = setInterval(() => this.heartbeat(), this.options.heartbeatMs / 2);
   }
@@ -233,6 +234,7 @@ export class Socket {
       const token = await tokenOf(source);
       if (this.over) return;
       await this.auth(token);
+      if (this.over) return;
       this.token = token;
       if ((expiryOf(token) ?? Infinity) > ends) {
         this.renewToken(token);

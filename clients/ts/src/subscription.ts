@@ -423,7 +423,7 @@ export class Member implements Subscription, LinkUser {
     if (attached && this.link.open) {
       const named = this.topics.length === 1 ? { topic: this.topics[0] } : { topics: this.topics };
       // If the connection is lost meanwhile, that has left the group too.
-      await this.link.call('UNSUBSCRIBE', fields({ ...named, group: this.group })).catch(() => {});
+      await raceSignal(this.link.call('UNSUBSCRIBE', fields({ ...named, group: this.group })), options.signal).catch(() => {});
     }
     this.finish(undefined);
   }

@@ -86,7 +86,7 @@ export const scenarios: Record<string, (w: World) => Promise<void>> = {
       equal(await codeOf(hub.publish('Not.A.Topic', 1)), 'invalid_topic', 'topic');
       equal(await codeOf(hub.publish(topic, undefined)), 'invalid_argument', 'undefined');
       equal(await codeOf(hub.publish(topic, 10n)), 'invalid_argument', 'a BigInt');
-      equal(await codeOf(hub.publish(topic, 1, { headers: { 'Not-X': '1' } })), 'invalid_argument', 'header');
+      equal(await codeOf(hub.publish(topic, 1, { headers: { 'Not-X': '1' } })), 'invalid_header', 'header');
       equal(await codeOf(hub.publish(topic, '\ud800')), 'bad_json', 'half a character');
       equal(await codeOf(hub.publish(topic, rawJSON('{"a":1,"a":2}'))), 'bad_json', 'a name twice');
       equal(await codeOf(hub.publish(topic, 'x'.repeat(2 << 20))), 'payload_too_large', 'a large payload');
