@@ -125,6 +125,7 @@ func TestEveryBreachIsFound(t *testing.T) {
 		{made("client", "gateway"), []string{"the client knows the wire, not the server"}, "client/a.go:3"},
 		{made("client", root), []string{"the client knows the wire, not the server"}, "client/a.go:3"},
 		{made("client", "internal/app"), []string{"only commands start the application", "the client knows the wire, not the server"}, "client/a.go:3"},
+		{made("clients/ts", "client"), []string{"a client in another language is tested from outside"}, "clients/ts/a.go:3"},
 		{made("web", "gateway"), []string{"the console is a leaf"}, "web/a.go:3"},
 		{made("lint", "gateway"), []string{"lint knows the rules it checks"}, "lint/a.go:3"},
 		{made("gateway", "client"), []string{"the gateway stands on capabilities"}, "gateway/a.go:3"},

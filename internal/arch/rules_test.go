@@ -95,6 +95,12 @@ var placements = []placement{
 		reason:   "it is linked into other people's programs, which want neither engines nor a filter language",
 	},
 	{
+		rule:     "a client in another language is tested from outside",
+		packages: []string{"clients/..."},
+		mayUse:   nil,
+		reason:   "it meets the hub as the program that people run",
+	},
+	{
 		rule:     "the console is a leaf",
 		packages: []string{"web/..."},
 		mayUse:   nil,

@@ -263,3 +263,8 @@ test('leases are extended together, and one that is fenced is lost', limit, asyn
   assert.equal(socket.frames('NACK').length, 0);
   await hub.close({ signal: AbortSignal.timeout(10) });
 });
+
+test('nothing is left behind', () => {
+  // Every client above is closed; a timer that is left would keep a program alive.
+  assert.deepEqual(process.getActiveResourcesInfo().filter((r) => r === 'Timeout'), []);
+});

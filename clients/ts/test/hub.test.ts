@@ -1,0 +1,138 @@
+// What only Node can try against the real program.
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { createHmac } from 'node:crypto';
+import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { connect } from 'promethean-client';
+import { Hub, needsHub } from './hub.js';
+
+const options = { ...needsHub, timeout: 60_000 };
+
+async function withHub(hub: Hub, use: (hub: Hub) => Promise<void>): Promise<void> {
+  try {
+    await use(await hub.start());
+  } finally {
+    await hub.remove();
+  }
+}
+
+function sign(secret: string, claims: object): string {
+  const text = [{ alg: 'HS256', typ: 'JWT' }, claims].map((p) => Buffer.from(JSON.stringify(p)).toString('base64url')).join('.');
+  return `${text}.${createHmac('sha256', secret).update(text).digest('base64url')}`;
+}
+
+test('a connection outlives its token where another can be had', options, () => {
+  const secret = 'a secret that is long enough for the hub to take it';
+  return withHub(new Hub(['--auth-jwt-secret-env', 'TS_SECRET'], { TS_SECRET: secret }), async ({ url }) => {
+    const states: string[] = [];
+    const given: number[] = [];
+    const token = () => {
+      given.push(Math.floor(Date.now() / 1000) + 2);
+      return sign(secret, { sub: 'ts', exp: given.at(-1), scope: 'publish:a.b subscribe:a.b' });
+    };
+    const hub = await connect(url, { token, onStatus: (s) => states.push(s.state) });
+    let attempt = 0;
+    let finish = () => {};
+    await hub.subscribe('a.b', 'g', (_, d) => {
+      attempt = d.attempt;
+      return new Promise<void>((resolve) => (finish = resolve));
+    });
+    await hub.publish('a.b', 1);
+    while (given.length < 4 || Date.now() / 1000 < given[1]! + 1) await hub.publish('a.b', 2);
+    finish();
+    assert.deepEqual(states, ['connecting', 'open'], 'the connection was never lost');
+    assert.equal(attempt, 1);
+    await hub.close({ signal: AbortSignal.timeout(100) });
+  });
+});
+
+test('a hub that is stopped and started again costs no attempt', options, () =>
+  withHub(new Hub(), async (process) => {
+    const hub = await connect(process.url, { backoff: { minMs: 20, maxMs: 100 } });
+    const attempts: number[] = [];
+    let begun = () => {};
+    const running = new Promise<void>((resolve) => (begun = resolve));
+    let done = () => {};
+    const finished = new Promise<void>((resolve) => (done = resolve));
+    await hub.subscribe('a.b', 'g', async (_, d) => {
+      attempts.push(d.attempt);
+      if (attempts.length > 1) return done();
+      begun();
+      await new Promise((_, reject) => d.signal.addEventListener('abort', () => reject(d.signal.reason)));
+    });
+    await hub.publish('a.b', 1);
+    await running;
+    await process.end('SIGTERM');
+    await process.start();
+    await finished;
+    assert.deepEqual(attempts, [1, 1]);
+    await hub.close();
+  }));
+
+test('work that outlasts an outage is acked and not done again', options, () =>
+  withHub(new Hub(), async (process) => {
+    const hub = await connect(process.url, { backoff: { minMs: 20, maxMs: 100 } });
+    let runs = 0;
+    let begun = () => {};
+    const running = new Promise<void>((resolve) => (begun = resolve));
+    let finish = () => {};
+    await hub.subscribe('a.b', 'g', () => {
+      runs++;
+      begun();
+      return new Promise<void>((resolve) => (finish = resolve));
+    });
+    await hub.publish('a.b', 1);
+    await running;
+    await process.crash();
+    await hub.ready();
+    finish();
+    while ((await hub.lag('a.b', 'g')).lag > 0);
+    assert.equal(runs, 1);
+    await hub.close();
+  }));
+
+test('two clients share a group, and each event is handled once', options, () =>
+  withHub(new Hub(), async ({ url }) => {
+    const clients = await Promise.all([connect(url), connect(url)]);
+    const handled = [0, 0];
+    const seen = new Set<string>();
+    await clients[0]!.setGroup('a.b', 'g', { from: 'earliest' });
+    for (const [i, c] of clients.entries()) {
+      await c.subscribe('a.b', 'g', async (e) => {
+        assert.ok(!seen.has(e.id), 'handled twice');
+        seen.add(e.id);
+        handled[i]!++;
+        await new Promise(setImmediate);
+      }, { maxInFlight: 10 });
+    }
+    await clients[0]!.publishBatch(Array.from({ length: 500 }, (_, payload) => ({ topic: 'a.b', payload })));
+    while ((await clients[0]!.lag('a.b', 'g')).lag > 0);
+    assert.equal(seen.size, 500);
+    assert.ok(handled[0]! > 0 && handled[1]! > 0, `handled: ${handled}`);
+    await Promise.all(clients.map((c) => c.close()));
+  }));
+
+test('a program ends by itself when it has closed its client', options, () =>
+  withHub(new Hub(), async ({ url }) => {
+    const script = `
+      import { connect } from ${JSON.stringify(fileURLToPath(new URL('../dist/index.js', import.meta.url)))};
+      const hub = await connect(${JSON.stringify(url)});
+      const got = new Promise((resolve) => hub.subscribe('a.b', 'g', resolve, { from: 'earliest' }));
+      await hub.publish('a.b', 1);
+      for await (const event of hub.tail('a.b', { from: 'earliest' })) break;
+      await got;
+      await hub.close();
+      console.log('closed');
+    `;
+    const child = spawn(process.execPath, ['--no-warnings', '--input-type=module', '-e', script], { stdio: ['ignore', 'pipe', 'inherit'] });
+    let out = '';
+    let closedAt = 0;
+    child.stdout.on('data', (s) => {
+      out += s;
+      closedAt = Date.now();
+    });
+    const code = await new Promise((resolve) => child.once('exit', resolve));
+    assert.deepEqual([code, out], [0, 'closed\n']);
+    assert.ok(Date.now() - closedAt < 5_000, 'something kept it alive');
+  }));
