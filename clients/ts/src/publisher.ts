@@ -68,7 +68,7 @@ export class Publisher implements LinkUser {
     if (events.length > maxBatch) {
       throw new PrometheanError('batch_too_large', `the batch has ${events.length} events, the limit is ${maxBatch}`);
     }
-    const rows = events.map((e) => (e.id === undefined ? { ...e, id: newId() } : e));
+    const rows = events.map((e) => (e.id === undefined ? { ...e, id: newId() } : e)); // yours stay as they are
     const answer = await this.add(publishMany(rows), 'batch_too_large', signal);
     const duplicates = new Set(answer.duplicates);
     return answer.ids!.map((id, i) => ({ id, seq: answer.seqs![i]!, duplicate: duplicates.has(i) }));

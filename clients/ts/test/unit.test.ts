@@ -150,6 +150,11 @@ test('frames are JSON, with the options that were given', () => {
   assert.deepEqual(parse(publishMany([{ topic: 'a', payload: 1, partition: 0, tags: [], caused_by: ['x'], sid: 's' }, { topic: 'b', payload: 'y' }])), {
     op: 'PUBLISH', corr: 1, events: [{ topic: 'a', payload: 1, partition: 0, tags: [], caused_by: ['x'], sid: 's' }, { topic: 'b', payload: 'y' }],
   });
+  const mixed = [{ topic: 'a', payload: rawJSON('12345678901234567890'), id: 'i' }, { topic: 'b', payload: new Date(0) }, { topic: 'c', payload: { deep: rawJSON('[1]') } }];
+  assert.equal(publishMany(mixed), ',"events":[{"topic":"a","id":"i","payload":12345678901234567890},{"topic":"b","payload":"1970-01-01T00:00:00.000Z"},{"topic":"c","payload":{"deep":[1]}}]}');
+  for (const bad of [undefined, 1n, { n: 1n }, { toJSON: () => undefined }]) {
+    assert.throws(() => publishMany([{ topic: 'a', payload: 1 }, { topic: 'a', payload: bad }]), { code: 'invalid_argument' });
+  }
   assert.equal(encodePayload(rawJSON('{"n": 12345678901234567890}')), '{"n": 12345678901234567890}');
   assert.equal(JSON.stringify({ inside: rawJSON('[1]') }), '{"inside":[1]}');
   assert.throws(() => rawJSON('{'), { name: 'PrometheanError', code: 'bad_json' });
