@@ -1,6 +1,6 @@
 import type { Place, PrometheanEvent } from './event.js';
 import type { Code } from './errors.js';
-import type { Http } from './http.js';
+import { parse, unreachable, type Http } from './http.js';
 import { rawOfDeliveries, rawOfEvent, rawOfEvents } from './raw.js';
 import type { GroupSettings } from './subscription.js';
 
@@ -177,7 +177,11 @@ export abstract class Api {
     let rest = '';
     try {
       for (;;) {
-        const { done, value } = await reader.read();
+        // A stream that breaks off is cut, so that a part is never taken for the whole.
+        const { done, value } = await reader.read().catch((cause: unknown) => {
+          signal?.throwIfAborted();
+          throw unreachable(this.http.base, cause);
+        });
         const lines = (rest + (value ?? '')).split('\n');
         rest = done ? '' : lines.pop()!;
         for (const line of lines) if (line !== '') yield withRawEvent<T>(line, raw);
@@ -192,7 +196,7 @@ export abstract class Api {
   async pull<T = unknown>(topic: string, group: string, options: PullOptions = {}): Promise<Pulled<T>[]> {
     const { signal, raw, max, waitMs, opts } = options;
     const text = await this.http.text('POST', '/pull', { body: { topic, group, max, wait_ms: waitMs, opts }, signal });
-    const { events } = JSON.parse(text) as { events: Pulled<T>[] };
+    const { events } = parse<{ events: Pulled<T>[] }>(text);
     if (raw) {
       rawOfDeliveries(text).forEach((r, i) => {
         if (r !== undefined) events[i]!.event.raw = r;
@@ -295,7 +299,7 @@ export abstract class Api {
 }
 
 function withRaw<P extends { events: PrometheanEvent[] }>(text: string, raw: boolean | undefined): P {
-  const page = JSON.parse(text) as P;
+  const page = parse<P>(text);
   if (raw) {
     rawOfEvents(text).forEach((r, i) => {
       if (r !== undefined) page.events[i]!.raw = r;
@@ -305,7 +309,7 @@ function withRaw<P extends { events: PrometheanEvent[] }>(text: string, raw: boo
 }
 
 function withRawEvent<T>(text: string, raw: boolean | undefined): PrometheanEvent<T> {
-  const event = JSON.parse(text) as PrometheanEvent<T>;
+  const event = parse<PrometheanEvent<T>>(text);
   const payload = raw ? rawOfEvent(text) : undefined;
   if (payload !== undefined) event.raw = payload;
   return event;

@@ -59,7 +59,19 @@ export class Http {
   }
 
   async json<T>(method: string, path: string, request: Request = {}): Promise<T> {
-    return JSON.parse(await this.text(method, path, request)) as T;
+    return parse(await this.text(method, path, request));
+  }
+}
+
+/**
+ * Reads an answer. One that is no JSON is not from a hub.
+ * @internal
+ */
+export function parse<T>(text: string): T {
+  try {
+    return JSON.parse(text) as T;
+  } catch (cause) {
+    throw new PrometheanError('internal', `the answer is no JSON (is this a Promethean hub?): ${messageOf(cause)}`, { cause });
   }
 }
 

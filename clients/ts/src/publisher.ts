@@ -177,7 +177,8 @@ export class Publisher implements LinkUser {
   }
 
   private refused(entry: Entry, error: PrometheanError): void {
-    if (!error.retryable || ++entry.tries >= maxTries) {
+    // A hub that stops says so until it is gone: that is a lost connection.
+    if (!error.retryable || (error.code !== 'draining' && ++entry.tries >= maxTries)) {
       entry.reject(error);
       return;
     }

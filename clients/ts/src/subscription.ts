@@ -98,7 +98,7 @@ export class Member implements Subscription, LinkUser {
   private quiet: (() => void)[] = []; // wait until nothing runs
   private timer: ReturnType<typeof setInterval> | undefined;
   private again: ReturnType<typeof setTimeout> | undefined;
-  private readonly tickMs: number;
+  private tickMs = 1_000; // how often leases are looked at
   private readonly concurrency: number;
   private readonly backoff: Backoff;
   private readonly acks: Acks;
@@ -121,12 +121,11 @@ export class Member implements Subscription, LinkUser {
     this.closed = new Promise((resolve) => {
       this.resolveClosed = resolve;
     });
-    const { concurrency = 16, batch = 100, ackTimeoutMs = 30_000 } = options;
+    const { concurrency = 16, batch = 100 } = options;
     if (!Number.isInteger(concurrency) || concurrency < 1) {
       throw new PrometheanError('invalid_argument', `concurrency: ${concurrency} is no number of handlers`);
     }
     this.concurrency = concurrency;
-    this.tickMs = Math.min(Math.max(ackTimeoutMs / 10, 20), 1_000);
     this.backoff = new Backoff(backoff);
     this.opts = { batch };
     for (const name of serverOptions) if (options[name] !== undefined) this.opts[name] = options[name];
@@ -214,14 +213,29 @@ export class Member implements Subscription, LinkUser {
 
   deliver(frame: EventsFrame, text: string): void {
     const now = Date.now();
+    let soonest = Infinity;
     const raws = this.options.raw ? rawOfDeliveries(text) : undefined;
     frame.events.forEach(({ event, ctx }, i) => {
       const raw = raws?.[i];
       if (raw !== undefined) event.raw = raw;
-      this.take(new Work(event, this.group, ctx, this.options.ackTimeoutMs, now));
+      const work = new Work(event, this.group, ctx, this.options.ackTimeoutMs, now);
+      soonest = Math.min(soonest, work.renewAt);
+      this.take(work);
     });
-    this.timer ??= setInterval(() => this.renew(), this.tickMs);
     this.pump();
+    this.watchLeases(soonest - now);
+  }
+
+  /** Looks at leases often enough for those that came: the group may have been made with shorter ones than we know of. */
+  private watchLeases(withinMs: number): void {
+    if (this.held.size === 0) return;
+    const needed = Math.max(withinMs / 2, 20);
+    if (needed < this.tickMs) {
+      this.tickMs = needed;
+      clearInterval(this.timer);
+      this.timer = undefined;
+    }
+    this.timer ??= setInterval(() => this.renew(), this.tickMs);
   }
 
   private take(work: Work): void {

@@ -1,7 +1,7 @@
 import { Backoff, raceSignal, sleep, type BackoffOptions } from './backoff.js';
 import { PrometheanError } from './errors.js';
 import type { Place, PrometheanEvent } from './event.js';
-import { unreachable, type Http } from './http.js';
+import { parse, unreachable, type Http } from './http.js';
 import { rawOfEvent } from './raw.js';
 import { SseParser } from './sse.js';
 
@@ -102,7 +102,7 @@ async function* read<T>(response: Response, base: string, raw: boolean, connecti
     if (piece.done) return;
     for (const message of parser.push(decoder.decode(piece.value, { stream: true }))) {
       if (message.event !== 'event') continue;
-      const event = JSON.parse(message.data) as PrometheanEvent<T>;
+      const event = parse<PrometheanEvent<T>>(message.data);
       const text = raw ? rawOfEvent(message.data) : undefined;
       if (text !== undefined) event.raw = text;
       yield event;
