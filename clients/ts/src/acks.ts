@@ -78,6 +78,9 @@ export class Acks {
   private answered(topic: string, g: Gathered, ids: string[], answer: Answer): void {
     if (answer.op === 'OK') {
       this.backoff.reset();
+      for (const r of answer.results ?? []) {
+        if (!r.ok) this.onError(new PrometheanError(r.err ?? 'ack_failed', `ack of event ${r.id} of topic ${topic}: ${r.err}`));
+      }
       this.done(topic, ids);
       return;
     }

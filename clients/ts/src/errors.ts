@@ -115,3 +115,26 @@ export function dead(reason = 'dead'): Error {
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message || error.name : String(error);
 }
+
+/**
+ * The text without halves of characters, which no hub takes.
+ * @internal
+ */
+export function wellFormed(text: string): string {
+  return new TextDecoder().decode(new TextEncoder().encode(text));
+}
+
+/**
+ * Calls what a user gave to be told. If that throws it is an uncaught error of
+ * theirs, and must not stop what called it half-way.
+ * @internal
+ */
+export function callUser<A extends unknown[]>(told: ((...args: A) => unknown) | undefined, ...args: A): void {
+  try {
+    told?.(...args);
+  } catch (error) {
+    queueMicrotask(() => {
+      throw error;
+    });
+  }
+}

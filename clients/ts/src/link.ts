@@ -1,5 +1,5 @@
 import { Backoff, raceSignal, sleep, type BackoffOptions } from './backoff.js';
-import { PrometheanError, messageOf } from './errors.js';
+import { PrometheanError, callUser, messageOf } from './errors.js';
 import type { Answer, EventsFrame } from './frame.js';
 import { Socket, type WebSocketConstructor } from './socket.js';
 
@@ -135,7 +135,7 @@ export class Link {
   private setStatus(status: Status): void {
     if (this.status.state === 'closed') return;
     this.status = status;
-    this.options.onStatus?.(status);
+    callUser(this.options.onStatus, status);
   }
 
   private async run(): Promise<void> {

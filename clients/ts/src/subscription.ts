@@ -1,7 +1,7 @@
 import { Acks } from './acks.js';
 import { Backoff, raceSignal, type BackoffOptions } from './backoff.js';
 import { Work, type Delivery } from './delivery.js';
-import { PrometheanError, Refusal, messageOf } from './errors.js';
+import { PrometheanError, Refusal, callUser, messageOf, wellFormed } from './errors.js';
 import type { Place, PrometheanEvent } from './event.js';
 import { errorOf, fields, type EventsFrame } from './frame.js';
 import type { Link, LinkUser } from './link.js';
@@ -129,7 +129,7 @@ export class Member implements Subscription, LinkUser {
     this.backoff = new Backoff(backoff);
     this.opts = { batch };
     for (const name of serverOptions) if (options[name] !== undefined) this.opts[name] = options[name];
-    this.acks = new Acks(link, group, (topic, ids) => this.settled(topic, ids), (e) => options.onError?.(e), backoff);
+    this.acks = new Acks(link, group, (topic, ids) => this.settled(topic, ids), (e) => this.report(e), backoff);
   }
 
   begin(): Promise<void> {
@@ -258,7 +258,7 @@ export class Member implements Subscription, LinkUser {
 
   private pump(): void {
     while (this.running < this.concurrency && this.head < this.queue.length && !this.isPaused && !this.stopping) {
-      void this.run(this.queue[this.head++]!);
+      this.run(this.queue[this.head++]!);
     }
     if (this.head > 1_024 && this.head * 2 > this.queue.length) {
       this.queue = this.queue.slice(this.head);
@@ -313,13 +313,13 @@ export class Member implements Subscription, LinkUser {
     } else if (!work.lost && !this.over && this.link.open) {
       this.nack(work, error);
     }
-    this.options.onError?.(error, work.event);
+    this.report(error, work.event);
     this.checkQuiet();
   }
 
   private nack(work: Work, error: unknown): void {
     const { topic, id } = work.event;
-    const frame: Record<string, unknown> = { topic, group: this.group, id, lease: work.lease, reason: messageOf(error).slice(0, 1_000) };
+    const frame: Record<string, unknown> = { topic, group: this.group, id, lease: work.lease, reason: wellFormed(messageOf(error).slice(0, 1_000)) };
     if (error instanceof Refusal && error.dead) frame['dead'] = true;
     else if (error instanceof Refusal && error.delayMs !== undefined) frame['delay_ms'] = error.delayMs;
     this.link.send('NACK', fields(frame), (answer) => {
@@ -327,8 +327,12 @@ export class Member implements Subscription, LinkUser {
       // that somebody else has it: both are as good as the nack.
       if (answer instanceof PrometheanError || answer.op === 'OK') return;
       const refused = errorOf(answer);
-      if (refused.code !== 'fenced' && refused.code !== 'unknown_id') this.options.onError?.(refused, work.event);
+      if (refused.code !== 'fenced' && refused.code !== 'unknown_id') this.report(refused, work.event);
     });
+  }
+
+  private report(error: unknown, event?: PrometheanEvent): void {
+    callUser(this.options.onError, error, event);
   }
 
   private settled(topic: string, ids: string[]): void {
@@ -372,7 +376,7 @@ export class Member implements Subscription, LinkUser {
       for (const w of list) w.renewing = false;
       if (answer instanceof PrometheanError) return;
       if (answer.op === 'ERR') {
-        this.options.onError?.(errorOf(answer)); // tried again at the next tick
+        this.report(errorOf(answer)); // tried again at the next tick
         return;
       }
       answer.results!.forEach((r, i) => {

@@ -157,15 +157,17 @@ test('acks that come together go together', limit, async () => {
   const net = new FakeNet();
   net.answers['SUBSCRIBE'] = () => ({});
   const hub = new Client('http://hub', options(net));
-  await hub.subscribe('a', 'g', () => {}, { concurrency: 1 });
+  const told: unknown[] = [];
+  await hub.subscribe('a', 'g', () => {}, { concurrency: 1, onError: (e) => told.push(e) });
   const socket = net.sockets[0]!;
   for (let n = 0; n < 10; n++) {
     socket.give(events(...Array.from({ length: 10 }, (_, i) => event(10 * n + i))));
     await new Promise(setImmediate);
   }
   assert.deepEqual(socket.frames('ACK').map((f) => f['ids'].length), [10, 10], 'frames without an answer');
-  socket.ok(socket.frames('ACK')[0]!, { results: [] });
+  socket.ok(socket.frames('ACK')[0]!, { results: [{ id: 'id0', ok: false, err: 'unknown_id' }] });
   assert.deepEqual(socket.frames('ACK').map((f) => f['ids'].length), [10, 10, 80]);
+  assert.deepEqual(told.map((e) => (e as PrometheanError).code), ['unknown_id'], 'an ack that had no effect is told');
   await hub.close({ signal: AbortSignal.timeout(10) });
 });
 
@@ -261,6 +263,21 @@ test('leases are extended together, and one that is fenced is lost', limit, asyn
   assert.deepEqual(next['ids'], ['id1'], 'what is left');
   assert.deepEqual(lost, [2], 'what ran and was lost; what had not begun never does');
   assert.equal(socket.frames('NACK').length, 0);
+  await hub.close({ signal: AbortSignal.timeout(10) });
+});
+
+test('what a handler throws reaches the hub as a reason, whatever it is', limit, async () => {
+  const thrown: [unknown, string][] = [[new Error('plain'), 'plain'], ['text', 'text'], [undefined, 'undefined'], [new Error(''), 'Error'], [new Error('\ud83d'), '\ufffd'], [new Error(`${'x'.repeat(999)}😀`), `${'x'.repeat(999)}\ufffd`]];
+  const net = new FakeNet();
+  net.answers['SUBSCRIBE'] = () => ({});
+  const hub = new Client('http://hub', options(net));
+  const told: unknown[] = [];
+  await hub.subscribe<number>('a', 'g', (e) => {
+    throw thrown[e.payload]![0];
+  }, { onError: (error) => told.push(error) });
+  net.sockets[0]!.give(events(...thrown.map((_, n) => event(n))));
+  assert.deepEqual(net.sockets[0]!.frames('NACK').map((f) => f['reason']), thrown.map(([, reason]) => reason));
+  assert.deepEqual(told, thrown.map(([error]) => error));
   await hub.close({ signal: AbortSignal.timeout(10) });
 });
 
