@@ -54,10 +54,6 @@ export class Hub {
     await this.start();
   }
 
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.remove();
-  }
-
   async remove(): Promise<void> {
     await this.end('SIGKILL');
     rmSync(this.dir, { recursive: true, force: true });
