@@ -71,7 +71,7 @@ export function parse<T>(text: string): T {
   try {
     return JSON.parse(text) as T;
   } catch (cause) {
-    throw new PrometheanError('internal', `the answer is no JSON (is this a Promethean hub?): ${messageOf(cause)}`, { cause });
+    throw new PrometheanError('unsupported', `the answer is no JSON (is this a Promethean hub?): ${messageOf(cause)}`, { cause });
   }
 }
 

@@ -199,6 +199,15 @@ test('a hub that is none is left', limit, async () => {
   }
 });
 
+test('answers over HTTP that are not from a hub are named', limit, async () => {
+  const answer = (status: number, body: string, headers: Record<string, string> = {}) => new Client('http://hub', { fetch: async () => new Response(body, { status, headers }) });
+  await assert.rejects(answer(200, '<html>').replay('a'), { code: 'unsupported', message: /is this a Promethean hub/ });
+  await assert.rejects(answer(200, '<html>').tail('a').next(), { code: 'unsupported' });
+  await assert.rejects(answer(502, '<html>').replay('a'), { code: 'unavailable', status: 502, retryable: true });
+  await assert.rejects(answer(404, 'no').replay('a'), { code: 'not_found', status: 404, retryable: false });
+  await assert.rejects(answer(429, '{"code":"rate_limited","detail":"slow down"}', { 'retry-after': '2' }).replay('a'), { code: 'rate_limited', message: 'slow down', retryAfterMs: 2_000 });
+});
+
 test('a token that ends is replaced where there is another', limit, async () => {
   const jwt = (exp: number) => ['{}', JSON.stringify({ exp }), 'x'].map((p) => Buffer.from(p).toString('base64url')).join('.');
   const now = Date.now() / 1000;
