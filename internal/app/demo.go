@@ -34,12 +34,13 @@ origins may call it where $PROMETHEAN_ORIGINS names them.`,
   promethean demo --listen 127.0.0.1:0 --dir ./demo-data`,
 		Args: cobra.NoArgs,
 	}
-	cmd.Flags().StringVar(&listen, "listen", cmp.Or(os.Getenv("PROMETHEAN_LISTEN"), "127.0.0.1:7070"), "address to serve on; port 0 takes a free one")
+	cmd.Flags().StringVar(&listen, "listen", "", "address to serve on; port 0 takes a free one (default $PROMETHEAN_LISTEN, or else 127.0.0.1:7070)")
 	cmd.Flags().StringVar(&dir, "dir", "", "directory for the data, which stay (default: a temporary one)")
 	if err := cmd.MarkFlagDirname("dir"); err != nil {
 		panic(err) // the flag is defined right above
 	}
 	cmd.RunE = a.begin(func(ctx context.Context, _ []string) error {
+		listen = cmp.Or(listen, os.Getenv("PROMETHEAN_LISTEN"), "127.0.0.1:7070")
 		signals := make(chan os.Signal, 4)
 		signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 		defer signal.Stop(signals)
