@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -120,6 +121,21 @@ func (p *process) stored(topic string) (list []event.Event) {
 	}
 }
 
+// groups is what the hub says of its groups.
+func (p *process) groups() []byte {
+	got, err := http.Get("http://" + p.addr + "/groups")
+	if err != nil {
+		return []byte(err.Error())
+	}
+	defer http.DefaultClient.CloseIdleConnections()
+	defer func() { _ = got.Body.Close() }()
+	body, err := io.ReadAll(got.Body)
+	if err != nil {
+		return []byte(err.Error())
+	}
+	return body
+}
+
 // tally is what the clients have seen.
 type tally struct {
 	mu        sync.Mutex
@@ -144,7 +160,7 @@ func TestCrashUnderClients(t *testing.T) {
 	}
 	hub := startProcess(t)
 	o := client.Options{MinBackoff: 5 * time.Millisecond, MaxBackoff: 50 * time.Millisecond}
-	ctx, cancel := context.WithTimeout(context.Background(), lasts+time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), lasts+4*time.Minute)
 	defer cancel()
 	n := &tally{published: map[string]event.ID{}, handled: map[string]map[event.ID]int{"auto": {}, "hand": {}}, acked: map[event.ID]bool{}}
 
@@ -248,7 +264,7 @@ func TestCrashUnderClients(t *testing.T) {
 			last, since = handled+acked, time.Now()
 		}
 		if time.Since(since) > 20*time.Second {
-			t.Fatalf("of %d events %d were handled and %d acked by hand, and nothing more comes", len(all), handled, acked)
+			t.Fatalf("of %d events %d were handled and %d acked by hand, and nothing more comes; the hub says %s", len(all), handled, acked, hub.groups())
 		}
 	}
 	again := 0

@@ -272,33 +272,28 @@ func TestSlowHandlers(t *testing.T) {
 	}
 }
 
-// A hub that sends whatever happens is not read any more when there is too much.
-func TestHubThatDoesNotPause(t *testing.T) {
-	text := strings.Repeat("x", 256<<10)
-	var sent atomic.Int64
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+// flood is a hub that says OK to everything, and sends events of 256 KiB
+// whatever it is told.
+func flood(t *testing.T, sent *atomic.Int64) http.Handler {
+	text := strings.Repeat("x", floodSize)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, err := websocket.Accept(w, r, nil)
 		if err != nil {
 			t.Error(err)
 			return
 		}
 		defer func() { _ = conn.CloseNow() }()
-		_, data, err := conn.Read(r.Context())
-		if err != nil || !bytes.Contains(data, []byte(`"op":"SUBSCRIBE"`)) {
-			t.Errorf("%s, %v", data, err)
-			return
-		}
 		send := func(text string) error { return conn.Write(r.Context(), websocket.MessageText, []byte(text)) }
-		if err = send(`{"op":"OK","corr":1}`); err != nil {
-			return
-		}
-		go func() { // it says OK to everything, and goes on
+		subscribed := make(chan struct{})
+		go func() {
+			var once sync.Once
 			for {
 				_, data, err := conn.Read(r.Context())
 				if err != nil {
 					return
 				}
 				var f struct {
+					Op   string
 					Corr int
 					IDs  []string
 				}
@@ -312,12 +307,23 @@ func TestHubThatDoesNotPause(t *testing.T) {
 				if send(fmt.Sprintf(`{"op":"OK","corr":%d,"results":[%s]}`, f.Corr, strings.Join(results, ","))) != nil {
 					return
 				}
+				if f.Op == "SUBSCRIBE" {
+					once.Do(func() { close(subscribed) })
+				}
 			}
 		}()
-		for ; err == nil; sent.Add(1) {
+		for <-subscribed; err == nil; sent.Add(1) {
 			err = send(fmt.Sprintf(`{"op":"EVENT","topic":"a","group":"g","event":{"id":%q,"seq":1,"ts":1,"topic":"a","payload":%q},"ctx":{"attempt":1,"lease":"1"}}`, event.NewID(), text))
 		}
-	}))
+	})
+}
+
+const floodSize = 256 << 10
+
+// A hub that sends whatever happens is not read any more when there is too much.
+func TestHubThatDoesNotPause(t *testing.T) {
+	var sent atomic.Int64
+	server := httptest.NewServer(flood(t, &sent))
 	defer server.Close()
 	c, err := client.New(server.URL, client.Options{})
 	if err != nil {
@@ -341,7 +347,7 @@ func TestHubThatDoesNotPause(t *testing.T) {
 		last = n
 		return same
 	})
-	if n := sent.Load() * int64(len(text)); n > 64<<20 {
+	if n := sent.Load() * floodSize; n > 64<<20 {
 		t.Errorf("%d bytes were taken", n)
 	}
 	close(open)

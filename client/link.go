@@ -90,10 +90,11 @@ func (l *link) send(r *request) {
 	l.corr++
 	r.corr = l.corr
 	l.pending[r.corr] = r
-	l.queue = append(l.queue, r)
 	s := l.session
 	if s == nil {
-		l.begin()
+		l.begin() // what is pending is sent then
+	} else {
+		l.queue = append(l.queue, r)
 	}
 	l.mu.Unlock()
 	if s != nil {
@@ -165,6 +166,9 @@ func (l *link) forget(r *request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.drop(r.corr)
+	if len(l.queue) > 2*len(l.pending)+64 { // nobody writes, and callers come and go
+		l.queue = slices.DeleteFunc(l.queue, func(r *request) bool { return l.pending[r.corr] != r })
+	}
 }
 
 // drop removes a pending request, and gives it. mu must be held.
@@ -267,8 +271,7 @@ func (l *link) wanted() bool {
 // deliveries that they settle.
 func (l *link) attach(s *session) {
 	l.mu.Lock()
-	l.session, l.last = s, nil
-	l.queue = l.queue[:0]
+	l.session, l.last, l.queue = s, nil, nil
 	for _, corr := range slices.Sorted(maps.Keys(l.pending)) {
 		l.queue = append(l.queue, l.pending[corr])
 	}
@@ -283,7 +286,7 @@ func (l *link) attach(s *session) {
 // detach ends with a connection.
 func (l *link) detach(s *session, why error) {
 	l.mu.Lock()
-	l.session, l.last = nil, why
+	l.session, l.last, l.queue = nil, why, nil
 	var lost []*request
 	for corr, r := range l.pending {
 		if r.on != nil {

@@ -66,7 +66,7 @@ func (d *Delivery) settle(ctx context.Context, begin func(*Subscription, func(er
 		s.mu.Unlock()
 		return fmt.Errorf("%w: use Client.Ack", ErrLeaseLost)
 	}
-	d.w.state = settling
+	s.settle(d.w)
 	begin(s, func(err error) { said <- err })
 	s.mu.Unlock()
 	select {

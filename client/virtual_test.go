@@ -63,26 +63,72 @@ func virtual(t *testing.T, g gateway.Options, o client.Options, run func(s *serv
 			t.Fatal(err)
 		}
 		gate := gateway.New(hub, g)
-		p := &pipes{conns: make(chan net.Conn), ended: make(chan struct{})}
-		server := &http.Server{Handler: gate, ReadHeaderTimeout: time.Minute}
-		go func() {
-			if err := server.Serve(p); !errors.Is(err, http.ErrServerClosed) {
-				t.Error(err)
-			}
-		}()
-		transport := &http.Transport{DialContext: p.dial}
-		o.HTTP = &http.Client{Transport: transport}
-		c, err := client.New("127.0.0.1:7070", o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		run(&served{T: t, hub: hub}, c, p)
-		for _, err := range []error{c.Close(t.Context()), gate.Close(t.Context()), server.Close(), hub.Close()} {
+		overPipes(t, gate, o, func(c *client.Client, p *pipes) { run(&served{T: t, hub: hub}, c, p) })
+		for _, err := range []error{gate.Close(t.Context()), hub.Close()} {
 			if err != nil {
 				t.Error(err)
 			}
 		}
-		transport.CloseIdleConnections()
+	})
+}
+
+// overPipes connects a client with a server in memory.
+func overPipes(t *testing.T, h http.Handler, o client.Options, run func(c *client.Client, p *pipes)) {
+	t.Helper()
+	p := &pipes{conns: make(chan net.Conn), ended: make(chan struct{})}
+	server := &http.Server{Handler: h, ReadHeaderTimeout: time.Minute}
+	go func() {
+		if err := server.Serve(p); !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	}()
+	transport := &http.Transport{DialContext: p.dial}
+	o.HTTP = &http.Client{Transport: transport}
+	c, err := client.New("127.0.0.1:7070", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(c, p)
+	for _, err := range []error{c.Close(t.Context()), server.Close()} {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	transport.CloseIdleConnections()
+}
+
+// Handlers that never end while the hub sends and sends: the connection is
+// given up, they are told, and the memory of what waited is free.
+func TestHandlersThatNeverEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sent atomic.Int64
+		overPipes(t, flood(t, &sent), client.Options{}, func(c *client.Client, p *pipes) {
+			causes := make(chan error, 100)
+			began := time.Now()
+			sub, err := c.Subscribe(t.Context(), "a", "g", func(ctx context.Context, _ event.Event, _ *client.Delivery) error {
+				<-ctx.Done()
+				causes <- context.Cause(ctx)
+				return ctx.Err()
+			}, client.MaxBytes(1<<20), client.Workers(1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := <-causes; !errors.Is(err, client.ErrLeaseLost) {
+				t.Error(err)
+			}
+			if took := time.Since(began); took < 10*time.Second || took > 30*time.Second {
+				t.Errorf("it took %v", took)
+			}
+			<-causes // of the next connection
+			if p.dials.Load() < 2 {
+				t.Errorf("%d connections", p.dials.Load())
+			}
+			ended, cancel := context.WithCancel(t.Context())
+			cancel()
+			if err := sub.Stop(ended); err != nil && !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		})
 	})
 }
 

@@ -122,9 +122,22 @@ func (s *Subscription) forget(w *work) {
 	if s.works[w.key] == w {
 		delete(s.works, w.key)
 	}
+	s.release(w)
+}
+
+// release lets go of the memory of an event. Those that wait for the answer to
+// their settlement have none: the answer may stand behind more events, which
+// are not read while there are too many. mu must be held.
+func (s *Subscription) release(w *work) {
 	s.bytes -= w.d.size
-	w.d.event.Payload = nil // it may still stand in the queue
+	w.d.size, w.d.event.Payload = 0, nil
 	s.flow()
+}
+
+// settle begins to settle a work. mu must be held.
+func (s *Subscription) settle(w *work) {
+	w.state = settling
+	s.release(w)
 }
 
 // rest counts one active work less. mu must be held.
@@ -234,13 +247,13 @@ func (s *Subscription) verdict(w *work, err error) {
 		w.state = taken
 		s.rest()
 	case err == nil && !s.o.Manual:
-		w.state = settling
+		s.settle(w)
 		s.ack(w, nil)
 	case err == nil || w.lost:
 		// Whoever has it now decides. An ack would help, a nack would not.
 		s.conclude(w, false)
 	default:
-		w.state = settling
+		s.settle(w)
 		s.nack(w, nackOf(err), 0, nil)
 	}
 }
