@@ -152,7 +152,7 @@ func New(addr string, o Options) (*Client, error) {
 // Close ends the client. New calls are refused, subscriptions are stopped as by
 // [Subscription.Stop], and publishes under way may still be answered until ctx
 // ends. An error says what was not finished then; the connection is closed in
-// any case.
+// any case. It must not be called by a handler, which it would wait for.
 func (c *Client) Close(ctx context.Context) error { return c.link.close(ctx) }
 
 // token is what to send now, "" for none.

@@ -50,21 +50,23 @@ func (d *Delivery) Nack(ctx context.Context, why error) error {
 	return err
 }
 
+var errSettled = errors.New("the delivery was acked or nacked before")
+
 // settle has a work settled and waits for the answer.
 func (d *Delivery) settle(ctx context.Context, begin func(*Subscription, func(error))) error {
 	s := d.w.s
 	said := make(chan error, 1)
 	s.mu.Lock()
-	switch d.w.state {
-	case taken:
+	switch {
+	case d.w.state == taken:
 		s.active++
-	case running:
-	case settling:
+	case d.w.state == running:
+	case d.w.state == settling || d.w.settled:
 		s.mu.Unlock()
-		return errors.New("the event was settled before")
+		return errSettled
 	default:
 		s.mu.Unlock()
-		return fmt.Errorf("%w: use Client.Ack", ErrLeaseLost)
+		return fmt.Errorf("%w: the event comes again, or Client.Ack settles it all the same", ErrLeaseLost)
 	}
 	s.settle(d.w)
 	begin(s, func(err error) { said <- err })
@@ -261,6 +263,7 @@ func (s *Subscription) nack(w *work, n nacking, try int, said func(error)) {
 			err = &Error{Code: codeAt(a, 0), Message: "the event was not nacked"}
 		}
 		s.mu.Lock()
+		w.settled = err == nil
 		s.conclude(w, false)
 		s.mu.Unlock()
 		if said != nil {
@@ -332,6 +335,7 @@ func (s *Subscription) settled(key workKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if w := s.works[key]; w != nil && w.state == taken {
+		w.settled = true
 		s.forget(w)
 	}
 }

@@ -2,14 +2,18 @@ package client_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/coder/websocket"
 
 	"promethean"
 	"promethean/client"
@@ -176,6 +180,77 @@ func TestLeasesAreRenewed(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Acks that come while another one is written go in one frame.
+func TestAcksAreGathered(t *testing.T) {
+	const events = 200
+	acks := make(chan int, events)
+	hub := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, err := websocket.Accept(w, r, nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer func() { _ = conn.CloseNow() }()
+		send := func(text string) {
+			if err := conn.Write(r.Context(), websocket.MessageText, []byte(text)); err != nil {
+				t.Error(err)
+			}
+		}
+		for {
+			_, data, err := conn.Read(r.Context())
+			if err != nil {
+				return
+			}
+			var f struct {
+				Op   string
+				Corr int
+				IDs  []string
+			}
+			if err := json.Unmarshal(data, &f); err != nil {
+				t.Error(err)
+			}
+			results := make([]string, len(f.IDs))
+			for i, id := range f.IDs {
+				results[i] = fmt.Sprintf(`{"id":%q,"ok":true}`, id)
+			}
+			send(fmt.Sprintf(`{"op":"OK","corr":%d,"results":[%s]}`, f.Corr, strings.Join(results, ",")))
+			switch f.Op {
+			case "SUBSCRIBE":
+				list := make([]string, events)
+				for i := range list {
+					list[i] = fmt.Sprintf(`{"event":{"id":%q,"seq":%d,"ts":1,"topic":"a","payload":1},"ctx":{"attempt":1,"lease":"%d","ack_deadline_ms":%d}}`,
+						event.NewID(), i+1, i+1, time.Now().Add(time.Minute).UnixMilli())
+				}
+				send(`{"op":"EVENTS","topic":"a","group":"g","events":[` + strings.Join(list, ",") + `]}`)
+				time.Sleep(time.Second) // it reads nothing meanwhile: a pipe has no buffer
+			case "ACK":
+				acks <- len(f.IDs)
+			}
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		overPipes(t, hub, client.Options{}, func(c *client.Client, _ *pipes) {
+			sub, err := c.Subscribe(t.Context(), "a", "g", func(context.Context, event.Event, *client.Delivery) error { return nil })
+			if err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			if err := sub.Stop(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+		close(acks)
+		frames, ids := 0, 0
+		for n := range acks {
+			frames++
+			ids += n
+		}
+		if ids != events || frames > 3 {
+			t.Errorf("%d acks in %d frames", ids, frames)
+		}
+	})
 }
 
 // A handler whose lease was ended by somebody else learns it by the next

@@ -44,6 +44,7 @@ type work struct {
 	// Under Subscription.mu.
 	state    state
 	lost     bool
+	settled  bool                    // by an ack or a nack that the hub has taken
 	cancel   context.CancelCauseFunc // of the handler's context
 	lease    time.Duration           // for how long it is renewed
 	deadline time.Time               // by our clock
@@ -153,6 +154,7 @@ func (s *Subscription) rest() {
 // conclude ends a work whose settlement was answered, or cannot be. If it was
 // not settled and has come again, that delivery's turn comes. mu must be held.
 func (s *Subscription) conclude(w *work, settled bool) {
+	w.settled = w.settled || settled
 	next, on := w.next, w.nextOn
 	w.next, w.nextOn = nil, nil
 	s.forget(w)
