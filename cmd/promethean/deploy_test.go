@@ -3,6 +3,8 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -13,8 +15,11 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// shownMetrics are the names of all series that a hub in use shows.
-func shownMetrics(t *testing.T) map[string]bool {
+// metric is one that a hub in use shows.
+type metric struct{ name, kind, help, labels string }
+
+// shownMetrics are those of a hub in use, in the order that it shows them.
+func shownMetrics(t *testing.T) (out []metric) {
 	p := startHub(t, "--store", "memory://")
 	// Something of everything: the series of a topic or a group appear with it.
 	p.get(nil, 201, "POST", "/publish/a.b", "1")
@@ -23,17 +28,28 @@ func shownMetrics(t *testing.T) map[string]bool {
 	}
 	p.get(&pulled, 200, "POST", "/pull", `{"topic":"a.b","group":"g","max":1,"wait_ms":10000,"opts":{"from":"earliest"}}`)
 	p.get(nil, 200, "POST", "/nack", `{"topic":"a.b","group":"g","ids":["`+pulled.Events[0].Event.ID+`"],"dead":true}`)
-	names := map[string]bool{"up": true} // Prometheus' own
+	label := regexp.MustCompile(`([a-z_]+)="`)
 	for s := bufio.NewScanner(strings.NewReader(string(p.call("GET", "/metrics", "").body))); s.Scan(); {
-		if f := strings.Fields(s.Text()); len(f) > 3 && f[0] == "#" && f[1] == "TYPE" {
-			names[f[2]] = true
-			if f[3] == "histogram" {
-				names[f[2]+"_bucket"], names[f[2]+"_count"], names[f[2]+"_sum"] = true, true, true
+		f := strings.SplitN(s.Text(), " ", 4)
+		switch {
+		case f[0] == "#" && f[1] == "HELP":
+			out = append(out, metric{name: f[2], help: f[3]})
+		case f[0] == "#" && f[1] == "TYPE":
+			out[len(out)-1].kind = f[3]
+		case out[len(out)-1].labels == "":
+			var labels []string
+			for _, m := range label.FindAllStringSubmatch(f[0], -1) {
+				if m[1] != "le" && m[1] != "quantile" {
+					labels = append(labels, m[1])
+				}
 			}
+			slices.Sort(labels)
+			slices.Reverse(labels) // the topic before its group
+			out[len(out)-1].labels = strings.Join(labels, ", ")
 		}
 	}
 	p.stop()
-	return names
+	return out
 }
 
 var (
@@ -56,7 +72,13 @@ func series(expr string) (out []string) {
 // Every figure that the dashboard and the alerts look at is one that a hub
 // shows: a name that was changed would leave a panel empty and an alert silent.
 func TestDashboardAndAlertsUseRealMetrics(t *testing.T) {
-	have := shownMetrics(t)
+	have := map[string]bool{"up": true} // Prometheus' own
+	for _, m := range shownMetrics(t) {
+		have[m.name] = true
+		if m.kind == "histogram" {
+			have[m.name+"_bucket"], have[m.name+"_count"], have[m.name+"_sum"] = true, true, true
+		}
+	}
 	used := 0
 	check := func(where, expr string) {
 		names := series(expr)
@@ -138,5 +160,34 @@ func TestSeries(t *testing.T) {
 		if got := strings.Join(series(expr), " "); got != want {
 			t.Errorf("%s: %q, want %q", expr, got, want)
 		}
+	}
+}
+
+var update = flag.Bool("update", false, "write docs/metrics.md")
+
+// The page of metrics lists those that a hub has, in its own words.
+func TestMetricsPage(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("<!-- metrics -->\n| metric | kind | labels | what it is |\n|---|---|---|---|\n")
+	for _, m := range shownMetrics(t) {
+		if !regexp.MustCompile(`^(go|process|promhttp)_`).MatchString(m.name) {
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", m.name, m.kind, m.labels, m.help)
+		}
+	}
+	b.WriteString("<!-- /metrics -->")
+	page := filepath.Join("..", "..", "docs", "metrics.md")
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := regexp.MustCompile(`(?s)<!-- metrics -->.*<!-- /metrics -->`).ReplaceAllLiteralString(string(text), b.String())
+	switch {
+	case want == string(text):
+	case *update:
+		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	default:
+		t.Errorf("docs/metrics.md is not what a hub shows; run this test with -update")
 	}
 }
