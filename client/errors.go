@@ -1,9 +1,28 @@
 package client
 
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
 // Error is a refusal by the hub. Go by Code, which never changes its meaning;
 // docs/api.md lists all of them.
 type Error struct {
-	// Code is the stable name of what is wrong, such as "seq_conflict".
+	// Code is the stable name of what is wrong, such as "seq_conflict". It is
+	// "" where the answer came from something that is no hub.
 	Code string
 	// Status is the HTTP status, 0 where the refusal came over a WebSocket.
 	Status int
@@ -12,11 +31,18 @@ type Error struct {
 	// Index is the row of a batch that is wrong, counted from 0; nil where the
 	// refusal is not about a row.
 	Index *int
+	// RetryAfter is how long the hub asks to wait, 0 where it does not.
+	RetryAfter time.Duration
 }
 
 // Error implements error.
 func (e *Error) Error() string {
-	if e.Message == "" {
+	switch {
+	case e.Code == "" && e.Message == "":
+		return fmt.Sprintf("HTTP status %d", e.Status)
+	case e.Code == "":
+		return fmt.Sprintf("%s (HTTP status %d)", e.Message, e.Status)
+	case e.Message == "":
 		return e.Code
 	}
 	return e.Code + ": " + e.Message
@@ -25,6 +51,95 @@ func (e *Error) Error() string {
 // Is lets errors.Is(err, &Error{Code: "not_found"}) find a refusal by its code
 // alone.
 func (e *Error) Is(target error) bool {
-	t, ok := target.(*Error)
+	t, ok := target.(*Error) //nolint:errorlint // it is the target itself that is looked at, not what it wraps
 	return ok && t.Code != "" && t.Code == e.Code && t.Status == 0 && t.Message == ""
+}
+
+// Temporary says whether the same request may succeed later.
+func (e *Error) Temporary() bool {
+	switch e.Code {
+	case "rate_limited", "draining", "unavailable", "publish_failed", "ack_failed", "slow_consumer", "internal":
+		return true
+	case "":
+		// A proxy before a hub that is not there.
+		return e.Status == http.StatusBadGateway || e.Status == http.StatusServiceUnavailable || e.Status == http.StatusGatewayTimeout
+	}
+	return false
+}
+
+// CodeOf is the code of the refusal that err is or wraps, "" where it is none.
+func CodeOf(err error) string {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return ""
+}
+
+// Temporary says whether the same call may succeed later: the hub cannot be
+// reached, the connection was lost, or the hub says so. Whoever publishes again
+// after such an error uses the same ids.
+func Temporary(err error) bool {
+	var refused *Error
+	var unknown x509.UnknownAuthorityError
+	var name x509.HostnameError
+	var invalid x509.CertificateInvalidError
+	var record tls.RecordHeaderError
+	var dns *net.DNSError
+	switch {
+	case err == nil, errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return false
+	case errors.As(err, &refused):
+		return refused.Temporary()
+	case errors.As(err, &unknown), errors.As(err, &name), errors.As(err, &invalid), errors.As(err, &record):
+		return false // the same certificate will be shown again
+	case errors.As(err, &dns):
+		return !dns.IsNotFound
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
+		errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return true
+	}
+	var network net.Error
+	var call *url.Error
+	if errors.As(err, &call) && !call.Timeout() && errors.Is(call.Err, http.ErrSchemeMismatch) {
+		return false
+	}
+	var op *net.OpError
+	return errors.As(err, &op) || errors.As(err, &network) && network.Timeout() || errors.Is(err, net.ErrClosed) ||
+		errors.As(err, &call) && strings.Contains(call.Err.Error(), "server closed idle connection")
+}
+
+// maxProblem bounds how much of a refusal is read.
+const maxProblem = 64 << 10
+
+// refusal reads an answer that is none of the wanted ones.
+func refusal(r *http.Response) error {
+	e := &Error{Status: r.StatusCode}
+	if s, err := strconv.Atoi(r.Header.Get("Retry-After")); err == nil && s >= 0 {
+		e.RetryAfter = time.Duration(s) * time.Second
+	}
+	data, err := io.ReadAll(io.LimitReader(r.Body, maxProblem))
+	if err != nil {
+		return errors.Join(e, err)
+	}
+	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	var problem struct {
+		Title, Detail, Code string
+		Index               *int
+	}
+	switch {
+	case kind == "application/problem+json" && json.Unmarshal(data, &problem) == nil:
+		e.Code, e.Message, e.Index = problem.Code, problem.Detail, problem.Index
+		if e.Message == "" {
+			e.Message = problem.Title
+		}
+	case kind == "text/plain":
+		// The first line says it; the rest may be a page of something else.
+		line, _, _ := strings.Cut(strings.TrimSpace(string(data)), "\n")
+		if len(line) > 200 {
+			line = line[:200] + "…"
+		}
+		e.Message = line
+	}
+	return e
 }
