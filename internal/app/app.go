@@ -8,7 +8,8 @@
 // if that is a terminal and as JSON lines if not, unless -o says otherwise.
 // Everything else goes to standard error: an error as "promethean: …" with
 // what to do next, and a progress bar if that is a terminal. Nothing is
-// coloured. An interrupt ends a command cleanly, a second one at once.
+// coloured. An interrupt ends a command cleanly, a second one at once. Where the
+// reader of standard output has gone a command ends without a word.
 //
 // A main package needs one line:
 //
@@ -46,12 +47,17 @@ func Main(version string) int {
 	defer stop()
 	// From the first signal on the next one has its usual effect.
 	context.AfterFunc(ctx, stop)
+	// A reader that goes away is an error of a write, so that what a command
+	// holds can be given back. (An ignored signal would be so for the programs
+	// too that a command starts.)
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	return Run(ctx, version, os.Args[1:], os.Stdout, os.Stderr)
 }
 
 // Run runs one command and gives the exit code.
 func Run(ctx context.Context, version string, args []string, stdout, stderr io.Writer) int {
-	a := &app{stdout: stdout, stderr: stderr, version: version}
+	a := &app{stdin: os.Stdin, screen: stdout, stderr: stderr, version: version}
+	a.stdout = output{a}
 	root := a.root(version)
 	root.SetArgs(args)
 	root.SetOut(stdout)
@@ -59,6 +65,9 @@ func Run(ctx context.Context, version string, args []string, stdout, stderr io.W
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exitDone
+	}
+	if gone := (brokenPipe{}); errors.As(err, &gone) {
+		return exitFailed
 	}
 	a.fail(cmd, err)
 	var wrong misused
@@ -70,9 +79,12 @@ func Run(ctx context.Context, version string, args []string, stdout, stderr io.W
 
 // app is one run of the program.
 type app struct {
+	stdin          io.Reader
 	stdout, stderr io.Writer
+	screen         io.Writer // what stdout writes to
 	version        string
 	format         format
+	remote         remote
 	// began says that flags and arguments were right and the command itself
 	// was reached.
 	began bool
@@ -141,8 +153,12 @@ func (a *app) root(version string) *cobra.Command {
 		Short: "A durable event bus",
 		Long: `Promethean is a durable event bus.
 
-Results are a table on a terminal and JSON lines on a pipe.
+'promethean serve' runs the hub. The other commands speak to one, at --addr, or
+work on a data directory. Results are a table on a terminal and JSON lines on a pipe.
 Exit code 0 means done, 1 failed, 2 used wrongly.`,
+		Example: `  promethean serve --store memory://
+  promethean pub process.state '{"status":"up"}' --key dev:stt:1
+  promethean tail process.state --from earliest`,
 		Version:       version,
 		SilenceErrors: true, // Run prints them
 		SilenceUsage:  true,
@@ -155,7 +171,28 @@ Exit code 0 means done, 1 failed, 2 used wrongly.`,
 	if err != nil {
 		panic(err) // the flag is defined right above
 	}
-	root.AddCommand(a.serveCommand(), a.demoCommand(), a.checkCommand(), a.logCommand(), a.backupCommand(), a.restoreCommand())
+	a.remoteFlags(root)
+	for _, g := range []struct {
+		id, title string
+		commands  []*cobra.Command
+	}{
+		{"hub", "Run a hub:", []*cobra.Command{a.serveCommand(), a.demoCommand(), a.benchCommand()}},
+		{"events", "Publish and read events:", []*cobra.Command{
+			a.pubCommand(), a.subCommand(), a.tailCommand(), a.historyCommand(), a.replayCommand(), a.exportCommand(), a.importCommand(),
+		}},
+		{"steer", "Look at a hub and steer it:", []*cobra.Command{
+			a.topicsCommand(), a.groupsCommand(), a.lagCommand(), a.cursorCommand(), a.dlqCommand(),
+		}},
+		{"data", "Work on a data directory that no hub has open:", []*cobra.Command{
+			a.checkCommand(), a.logCommand(), a.backupCommand(), a.restoreCommand(),
+		}},
+	} {
+		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title})
+		for _, c := range g.commands {
+			c.GroupID = g.id
+			root.AddCommand(c)
+		}
+	}
 	return root
 }
 
@@ -192,12 +229,19 @@ func (a *app) noCommand(cmd *cobra.Command, _ []string) error {
 	return misuse(cmd, "a command is missing: %s", strings.Join(names, ", "))
 }
 
-// takes says which arguments a command needs, by name.
+// takes says which arguments a command needs, by name. One in brackets may be
+// left out.
 func takes(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
-		case len(args) < len(names):
-			return misuse(cmd, "missing: %s", strings.Join(names[len(args):], " and "))
+		case len(args) < len(names) && names[len(args)][0] != '[':
+			var missing []string
+			for _, name := range names[len(args):] {
+				if name[0] != '[' {
+					missing = append(missing, name)
+				}
+			}
+			return misuse(cmd, "missing: %s", strings.Join(missing, " and "))
 		case len(args) > len(names):
 			return misuse(cmd, "%q is more than %s", args[len(names)], strings.Join(names, " and "))
 		}

@@ -35,7 +35,7 @@ func (f *format) Type() string { return "format" }
 
 // table says whether results are written as a table, and how wide it may be.
 func (a *app) table() (width int, yes bool) {
-	width, terminal := terminalWidth(a.stdout)
+	width, terminal := terminalWidth(a.screen)
 	if !terminal {
 		width = 120
 	}

@@ -3,12 +3,11 @@
 package app
 
 import (
-	"io"
 	"os"
 )
 
 // terminalWidth says whether w is a terminal, and how many columns it has.
-func terminalWidth(w io.Writer) (columns int, ok bool) {
+func terminalWidth(w any) (columns int, ok bool) {
 	f, isFile := w.(*os.File)
 	if !isFile {
 		return 0, false

@@ -3,7 +3,6 @@
 package app
 
 import (
-	"io"
 	"os"
 	"syscall"
 	"unsafe"
@@ -11,7 +10,7 @@ import (
 
 // terminalWidth says whether w is a terminal, and how many columns it has. A
 // file that is none refuses the question.
-func terminalWidth(w io.Writer) (columns int, ok bool) {
+func terminalWidth(w any) (columns int, ok bool) {
 	f, isFile := w.(*os.File)
 	if !isFile {
 		return 0, false
