@@ -42,6 +42,7 @@ func TestScripts(t *testing.T) {
 			"copy":   copyCommand,
 			"hold":   holdCommand,
 			"damage": damageCommand,
+			"hub":    hubCommand,
 		},
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,

@@ -37,17 +37,12 @@ func (r *reading) locate(ctx context.Context) error {
 	})
 }
 
-// broken is an error of whoever gets the events.
-type broken struct{ error }
-
-// Unwrap gives the error.
-func (e broken) Unwrap() error { return e.error }
-
 // each hands on the events.
 func (r *reading) each(ctx context.Context, do func(*event.Event) error) error {
 	last := r.first
 	for last < r.until {
 		start := last
+		var failed error // of whoever gets the events: no matter of patience
 		err := r.wait.do(ctx, func() error {
 			for e, err := range r.c.Read(ctx, r.topic, client.Place{From: client.BySeq, Seq: last}, client.ReadOptions{Until: r.until}) {
 				if err != nil && last > start && client.Temporary(err) {
@@ -56,18 +51,14 @@ func (r *reading) each(ctx context.Context, do func(*event.Event) error) error {
 				if err != nil {
 					return err
 				}
-				if err := do(&e); err != nil {
-					return broken{err}
+				if failed = do(&e); failed != nil {
+					return nil
 				}
 				last = e.Seq
 			}
 			return nil
 		})
-		var own broken
-		if errors.As(err, &own) {
-			return own.error
-		}
-		if err != nil {
+		if err = errors.Join(failed, err); err != nil {
 			return err
 		}
 		if last == start {
