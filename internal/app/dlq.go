@@ -73,23 +73,19 @@ was, why it failed and how often it was tried.`,
 	cmd.RunE = a.onHub(func(ctx context.Context, c *client.Client, args []string) error {
 		var b bytes.Buffer
 		width, table := a.table()
-		out := &rows{out: a.stdout, width: width, head: letterHead}
 		for l, err := range c.Letters(ctx, args[0], group, limit) {
 			if err != nil {
 				return err
 			}
 			if table {
-				out.row = func([]byte) (string, error) { return letterRow(&l), nil }
-				if _, err := out.Write([]byte("\n")); err != nil {
+				b.WriteString(letterText(&l, width))
+			} else {
+				line, err := encode(&l)
+				if err != nil {
 					return err
 				}
-				continue
+				b.Write(append(line, '\n'))
 			}
-			line, err := encode(&l)
-			if err != nil {
-				return err
-			}
-			b.Write(append(line, '\n'))
 			if b.Len() >= flushAt {
 				if _, err := b.WriteTo(a.stdout); err != nil {
 					return err
@@ -102,15 +98,19 @@ was, why it failed and how often it was tried.`,
 	return cmd
 }
 
-const letterHead = "DIED UTC             ID                                    GROUP         TRIES  SEQ     KEY           WHY"
-
-func letterRow(l *client.Letter) string {
-	why := l.Err
-	if l.Parked {
-		why = "(its key waits) " + why
+// letterText shows a dead letter to people: an id does not fit into a table
+// beside a reason.
+func letterText(l *client.Letter, width int) string {
+	about := fmt.Sprintf("seq %d, group %s, attempts %d, at %s", l.Original.Seq, l.Group, l.Attempts, time.UnixMilli(l.TS).UTC().Format(time.DateTime))
+	if l.Original.Key != "" {
+		about += ", key " + l.Original.Key
 	}
-	return fmt.Sprintf("%s  %s  %s  %-5d  %-6d  %s  %s", time.UnixMilli(l.TS).UTC().Format(time.DateTime), l.ID,
-		padded(l.Group, 12), l.Attempts, l.Original.Seq, padded(l.Original.Key, 12), why)
+	if l.Parked {
+		about += ", its key waits for it"
+	}
+	payload := l.Original.Payload[:min(len(l.Original.Payload), 4*width)]
+	return fmt.Sprintf("%s\n%s%s%s\n", l.ID, wrapped(printable(about), "  ", width), wrapped(printable(l.Err), "  ", width),
+		clipped("  "+printable(string(payload)), width))
 }
 
 // positive refuses a number below 1.
@@ -157,7 +157,11 @@ originals to the group that failed, as is always done where a key waits.`,
 		if err != nil {
 			return err
 		}
-		return a.result(field{"topic", args[0]}, field{"replayed", got.Replayed}, field{"remaining", got.Remaining})
+		err = a.result(field{"topic", args[0]}, field{"replayed", got.Replayed}, field{"remaining", got.Remaining})
+		if missing := len(o.IDs) - got.Replayed; err == nil && missing > 0 && got.Replayed < o.Limit {
+			err = advised{fmt.Errorf("--ids: %d of %d are not replayed: there is no such dead letter, or it was replayed before", missing, len(o.IDs)), "'promethean dlq show' tells the ids of dead letters"}
+		}
+		return err
 	})
 	return cmd
 }
