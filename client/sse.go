@@ -118,7 +118,7 @@ func (t *tail) pause(ctx context.Context, err error) error {
 	}
 }
 
-var errSilent = fmt.Errorf("client: the hub sends no sign of life: %w", io.ErrUnexpectedEOF)
+var errQuiet = fmt.Errorf("client: the hub sends no sign of life: %w", io.ErrUnexpectedEOF)
 
 // stream is one connection. It says whether the caller has enough.
 func (t *tail) stream(ctx context.Context, yield func(event.Event, error) bool) (stop bool, err error) {
@@ -135,11 +135,11 @@ func (t *tail) stream(ctx context.Context, yield func(event.Event, error) bool) 
 		r.Header.Set("Last-Event-ID", strconv.FormatUint(t.last, 10))
 	}
 	// Also a connection that is never answered is silent.
-	watch := time.AfterFunc(t.o.Silence, func() { cancel(errSilent) })
+	watch := time.AfterFunc(t.o.Silence, func() { cancel(errQuiet) })
 	defer watch.Stop()
 	got, err := t.c.send(r)
 	if err != nil {
-		return false, silent(ctx, err)
+		return false, causeOf(ctx, err)
 	}
 	defer got.Body.Close()
 	t.opened, t.away, t.wait = true, time.Time{}, t.o.MinWait
@@ -151,7 +151,7 @@ func (t *tail) stream(ctx context.Context, yield func(event.Event, error) bool) 
 			if errors.Is(err, io.EOF) {
 				err = io.ErrUnexpectedEOF // a tail has no end: the hub stops, or the token has ended
 			}
-			return false, silent(ctx, err)
+			return false, causeOf(ctx, err)
 		}
 		name, value, _ := bytes.Cut(line, []byte(":"))
 		switch {
@@ -181,8 +181,8 @@ func (t *tail) stream(ctx context.Context, yield func(event.Event, error) bool) 
 	}
 }
 
-// silent gives the cause that a context was ended for.
-func silent(ctx context.Context, err error) error {
+// causeOf gives the cause that a context was ended for.
+func causeOf(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}
