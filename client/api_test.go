@@ -306,7 +306,7 @@ func TestAPIAnswersOfOthers(t *testing.T) {
 	cl := fake(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/problem+json")
 		w.Header().Set("Retry-After", "3")
-		w.WriteHeader(429)
+		w.WriteHeader(http.StatusTooManyRequests)
 		_, _ = io.WriteString(w, `{"code":"rate_limited"}`)
 	})
 	var refused *client.Error

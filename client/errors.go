@@ -16,6 +16,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode/utf8"
 )
 
 // Error is a refusal by the hub. Go by Code, which never changes its meaning;
@@ -51,7 +52,7 @@ func (e *Error) Error() string {
 // Is lets errors.Is(err, &Error{Code: "not_found"}) find a refusal by its code
 // alone.
 func (e *Error) Is(target error) bool {
-	t, ok := target.(*Error) //nolint:errorlint // it is the target itself that is looked at, not what it wraps
+	t, ok := target.(*Error)
 	return ok && t.Code != "" && t.Code == e.Code && t.Status == 0 && t.Message == ""
 }
 
@@ -133,13 +134,13 @@ func refusal(r *http.Response) error {
 		if e.Message == "" {
 			e.Message = problem.Title
 		}
-	case kind == "text/plain":
+	case kind == "text/plain" || kind == "" && utf8.Valid(data):
 		// The first line says it; the rest may be a page of something else.
 		line, _, _ := strings.Cut(strings.TrimSpace(string(data)), "\n")
 		if len(line) > 200 {
 			line = line[:200] + "…"
 		}
-		e.Message = line
+		e.Message = strings.ToValidUTF8(line, "")
 	}
 	return e
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -357,4 +358,72 @@ func TestInterruptOfEveryCommand(t *testing.T) {
 			t.Errorf("%v: exit code %d, said %q, want %d and %q", c.args, code, stderr.String(), c.code, c.said)
 		}
 	}
+}
+
+// What goes wrong between a command and a hub says what to do next.
+func TestAdviceAboutTheAddress(t *testing.T) {
+	dir := t.TempDir()
+	certificate(t, dir, 1)
+	secure := serveProcess(t, nil, "--store", "memory://", "--tls-cert", filepath.Join(dir, "cert.pem"), "--tls-key", filepath.Join(dir, "key.pem"))
+	plain := startHub(t, "--store", "memory://")
+	other := httptest.NewServer(http.NotFoundHandler())
+	defer other.Close()
+	// A name that points at us, but that the hub does not know.
+	foreign := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		to, err := http.NewRequest(r.Method, plain.url+r.URL.String(), http.NoBody)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		to.Host = "evil.example"
+		got, err := http.DefaultClient.Do(to)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer func() { _ = got.Body.Close() }()
+		w.Header().Set("Content-Type", got.Header.Get("Content-Type"))
+		w.WriteHeader(got.StatusCode)
+		_, _ = io.Copy(w, got.Body)
+	}))
+	defer foreign.Close()
+	swap := func(url string) string {
+		if rest, ok := strings.CutPrefix(url, "https"); ok {
+			return "http" + rest
+		}
+		return "https" + strings.TrimPrefix(url, "http")
+	}
+	for _, c := range []struct {
+		name string
+		args []string
+		want []string
+	}{
+		{"an unknown authority", []string{"--addr", secure.url}, []string{"certificate", "\n  name the file with the authority of the hub's certificate with --ca\n"}},
+		{"no TLS to a hub that has it", []string{"--addr", swap(secure.url)}, []string{"\n  the hub there speaks TLS: use https:// in --addr\n"}},
+		{"TLS to a hub that has none", []string{"--addr", swap(plain.url)}, []string{"\n  the hub there speaks without TLS: use http:// in --addr\n"}},
+		{"no hub", []string{"--addr", other.URL}, []string{"404 page not found", "\n  that is no hub: name one with --addr or $PROMETHEAN_ADDR\n"}},
+		{"a foreign name", []string{"--addr", foreign.URL}, []string{`promethean: forbidden: the hub is not known as "evil.example"`, "\n  reach the hub by an address that it knows"}},
+		{"no such host", []string{"--addr", "http://no-such-host.invalid:7070"}, []string{"no-such-host.invalid", "\n  "}},
+	} {
+		for _, command := range []string{"topics", "tail a", "export a"} {
+			stdout, stderr, code := ended(t, flagged(t, append(strings.Fields(command), c.args...)...))
+			if code != 1 || stdout != "" {
+				t.Errorf("%s: %s: exit code %d, %q", c.name, command, code, stdout)
+			}
+			for _, want := range c.want {
+				if !strings.Contains(stderr, want) {
+					t.Errorf("%s: %s: no %q in\n%s", c.name, command, want, stderr)
+				}
+			}
+		}
+	}
+	stdout, stderr, code := ended(t, flagged(t, "topics", "--all", "--addr", secure.url, "--ca", filepath.Join(dir, "cert.pem")))
+	if code != 0 {
+		t.Errorf("with the authority: exit code %d, %s%s", code, stdout, stderr)
+	}
+}
+
+// flagged is a command that is told by flags where the hub is.
+func flagged(t *testing.T, args ...string) *exec.Cmd {
+	return command(t, "http://127.0.0.1:1", args...)
 }

@@ -211,14 +211,15 @@ func (a *app) bench(ctx context.Context, target *benchTarget, o *benchOptions) e
 	b := &benchRun{o: o, target: target, session: event.NewID().String()}
 	tailed := make(chan error, 1)
 	tailCtx, stopTail := context.WithCancel(ctx)
-	defer stopTail()
 	ready := make(chan struct{})
+	var tail sync.WaitGroup
 	if o.noTail {
 		close(ready)
-		tailed <- nil
 	} else {
-		go func() { tailed <- b.tail(tailCtx, ready) }()
+		tail.Go(func() { tailed <- b.tail(tailCtx, ready) })
 	}
+	// The hub may be closed next: nobody reads it then.
+	defer func() { stopTail(); tail.Wait() }()
 	// The tail counts once it has the first event: before that events would
 	// seem to have waited for it.
 	if err := b.warm(ctx, ready, tailed); err != nil {
@@ -231,7 +232,6 @@ func (a *app) bench(ctx context.Context, target *benchTarget, o *benchOptions) e
 	if err == nil && !o.noTail {
 		err = b.drain(ctx, tailed)
 	}
-	stopTail()
 	if err != nil {
 		return err
 	}

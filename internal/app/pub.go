@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -135,8 +136,8 @@ func (o *pubOptions) made(ctx context.Context, template event.Event, text []byte
 			return e, err
 		}
 		e.Topic, e.Seq = template.Topic, 0
-		e.SID = or(template.SID, e.SID)
-		e.Key = or(template.Key, e.Key)
+		e.SID = cmp.Or(template.SID, e.SID)
+		e.Key = cmp.Or(template.Key, e.Key)
 		e.Tags = append(e.Tags[:len(e.Tags):len(e.Tags)], template.Tags...)
 		e.CausedBy = append(e.CausedBy[:len(e.CausedBy):len(e.CausedBy)], template.CausedBy...)
 		for _, h := range template.Headers {

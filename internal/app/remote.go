@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -40,25 +41,15 @@ func (a *app) remoteFlags(root *cobra.Command) {
 	}
 }
 
-// or gives the first text that is not empty.
-func or(texts ...string) string {
-	for _, s := range texts {
-		if s != "" {
-			return s
-		}
-	}
-	return ""
-}
-
 // where is the address of the hub.
-func (r *remote) where() string { return or(r.addr, os.Getenv("PROMETHEAN_ADDR"), defaultAddr) }
+func (r *remote) where() string { return cmp.Or(r.addr, os.Getenv("PROMETHEAN_ADDR"), defaultAddr) }
 
 // connect makes a client of the hub. It does not call it yet.
 func (r *remote) connect() (*client.Client, error) {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxIdleConnsPerHost = 1024 // bench has one for each publisher
 	t.DisableCompression = true
-	if ca := or(r.ca, os.Getenv("PROMETHEAN_CA")); ca != "" {
+	if ca := cmp.Or(r.ca, os.Getenv("PROMETHEAN_CA")); ca != "" {
 		pem, err := os.ReadFile(ca)
 		if err != nil {
 			return nil, fmt.Errorf("--ca: %w", err)
@@ -69,7 +60,7 @@ func (r *remote) connect() (*client.Client, error) {
 		}
 		t.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	}
-	token := or(r.token, os.Getenv("PROMETHEAN_TOKEN"))
+	token := cmp.Or(r.token, os.Getenv("PROMETHEAN_TOKEN"))
 	c, err := client.New(r.where(), client.Options{Token: token, HTTP: &http.Client{Transport: t}})
 	if err != nil {
 		return nil, advised{err, "name the hub with --addr or $PROMETHEAN_ADDR, such as " + defaultAddr}

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -56,7 +57,7 @@ func (a *app) listTopics(topics []client.TopicInfo) error {
 	return list(a, topics, []string{"TOPIC", "EVENTS", "FIRST", "LAST", "BYTES", "PARTITIONS", "RETENTION", "DURABILITY"}, func(t *client.TopicInfo) []string {
 		return []string{
 			t.Topic, number(t.Events), number(t.First), number(t.Last), number(t.Bytes),
-			strconv.Itoa(t.Settings.Partitions), or(t.Settings.Retention, "for ever"), t.Settings.Durability,
+			strconv.Itoa(t.Settings.Partitions), cmp.Or(t.Settings.Retention, "for ever"), t.Settings.Durability,
 		}
 	})
 }
