@@ -267,7 +267,7 @@ func (a *app) importFrom(ctx context.Context, c *client.Client, topic string, in
 		err = a.remote.explain(err)
 		done := "nothing was imported"
 		if count > 0 {
-			done = fmt.Sprintf("lines 1 to %d are imported; run it again after mending that: nothing is stored twice", line)
+			done = fmt.Sprintf("lines 1 to %d are imported; run it again, and nothing is stored twice", line)
 		}
 		return advised{err, joined(advice(err), done)}
 	}
