@@ -193,7 +193,7 @@ func free(t *testing.T) string {
 // Every block of commands in the pages that people start with works, from a
 // clean checkout and in the order of the page.
 func TestCommandBlocks(t *testing.T) {
-	for _, tool := range []string{"bash", "make", "curl", "pgrep"} {
+	for _, tool := range []string{"bash", "make", "curl", "pkill"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Skipf("needs %s", tool)
 		}
