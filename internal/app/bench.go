@@ -279,6 +279,7 @@ func (b *benchRun) warm(ctx context.Context, ready <-chan struct{}, tailed <-cha
 func (b *benchRun) load(ctx context.Context, bar *progress) error {
 	b.begun = time.Now()
 	end := b.begun.Add(b.o.duration)
+	caller := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	limit := rate.NewLimiter(rate.Inf, 0)
@@ -306,7 +307,10 @@ func (b *benchRun) load(ctx context.Context, bar *progress) error {
 	for {
 		select {
 		case <-done:
-			return context.Cause(ctx)
+			if err := caller.Err(); err != nil {
+				return err
+			}
+			return context.Cause(ctx) // why a publisher has failed, if one has
 		case now := <-tick.C:
 			n := b.acked.Load()
 			bar.say("%s/s, %s to go", number(int64(float64(n-before)/now.Sub(at).Seconds())), ago(max(0, time.Until(end)).Round(time.Second)))
@@ -320,7 +324,7 @@ func (b *benchRun) publisher(ctx context.Context, id int, end time.Time, limit *
 	events := make([]event.Event, b.o.batch)
 	for n := id; ; {
 		if err := limit.WaitN(ctx, b.o.batch); err != nil {
-			return context.Cause(ctx)
+			return err
 		}
 		now := time.Now()
 		if !now.Before(end) {

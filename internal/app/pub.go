@@ -242,6 +242,6 @@ func eachLine(ctx context.Context, r io.Reader, do func(numbered) error) error {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return ctx.Err()
 	}
 }

@@ -36,21 +36,18 @@ type uploader struct {
 	space  chan struct{} // there is room
 }
 
-// errStopped says that the sender has ended, and why stands elsewhere.
-var errStopped = errors.New("stopped")
-
 // run publishes what feed puts, and returns when all of it is durable. If feed
 // fails, what it has put before is published all the same.
 func (l *uploader) run(ctx context.Context, feed func(ctx context.Context, put func(mark uint64, e *event.Event) error) error) error {
 	l.next = &batch{}
 	l.some, l.space = make(chan struct{}, 1), make(chan struct{}, 1)
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	sent := make(chan error, 1)
 	go func() {
 		err := l.send(ctx)
 		if err != nil {
-			cancel(errStopped)
+			cancel() // whoever feeds it shall not wait
 		}
 		sent <- err
 	}()
@@ -97,7 +94,7 @@ func (l *uploader) put(ctx context.Context, mark uint64, e *event.Event) error {
 		select {
 		case <-l.space:
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return ctx.Err()
 		}
 	}
 }
