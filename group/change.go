@@ -62,6 +62,7 @@ func (r *runner) change(set Settings) error {
 // must be held.
 func (r *runner) unblock(it *item) {
 	if it.state == blocked && it.recorded >= it.delivered && int(it.delivered) < r.set.MaxAttempts {
+		it.suspect = r.mark != 0 && it.seq <= r.counted // after a crash it may be what caused it
 		r.activate(it)
 	}
 }
