@@ -109,7 +109,8 @@ func (c *Client) Groups(ctx context.Context, topic string) ([]GroupInfo, error) 
 }
 
 // MakeGroup makes a group that begins at a place, by default at the end. One
-// that is there stays where it is; other settings are group_conflict.
+// that is there stays where it is; MaxAttempts and AckTimeoutMs change, other
+// values of the rest are group_conflict.
 func (c *Client) MakeGroup(ctx context.Context, topic, group string, s GroupSettings, from Place) (GroupInfo, error) {
 	var got GroupInfo
 	body, err := s.options(from)

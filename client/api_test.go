@@ -213,7 +213,7 @@ func TestAPISteer(t *testing.T) {
 	if err != nil || made.Group != name || made.Cursor != 1 || made.Settings.MaxAttempts != 1 {
 		t.Fatalf("%+v, %v", made, err)
 	}
-	_, err = h.MakeGroup(h.ctx, "a.b", name, client.GroupSettings{MaxAttempts: 2}, client.Place{})
+	_, err = h.MakeGroup(h.ctx, "a.b", name, client.GroupSettings{Ordering: "key"}, client.Place{})
 	coded(t, err, "group_conflict")
 	if groups, err := h.Groups(h.ctx, ""); err != nil || len(groups) != 1 || groups[0].Group != name {
 		t.Errorf("%+v, %v", groups, err)
