@@ -100,8 +100,8 @@ export class Refusal extends Error {
 
 /** Thrown by a handler: give the event back, and hand it out again after so many milliseconds, a day at most. */
 export function retry(afterMs: number, reason = 'retry'): Error {
-  if (!Number.isInteger(afterMs) || afterMs < 0 || afterMs > 86_400_000) {
-    throw new PrometheanError('invalid_argument', `retry: ${afterMs} is no number of milliseconds up to a day`);
+  if (!Number.isInteger(afterMs) || afterMs < 0 || afterMs > 2_592_000_000) {
+    throw new PrometheanError('invalid_argument', `retry: ${afterMs} is no number of milliseconds up to 30 days`);
   }
   return new Refusal(reason, afterMs, false);
 }

@@ -6,7 +6,7 @@ import { delimiter, join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { chromium, type Browser, type Page } from 'playwright-core';
-import { Client } from 'promethean-client';
+import { Client, dead } from 'promethean-client';
 import { needsHub } from './hub.js';
 import { scenarios } from './scenarios.js';
 import { serve } from './static.js';
@@ -114,4 +114,69 @@ test('the example page shows states and publishes', { ...needs, timeout: 60_000 
     await page.waitForSelector('tr[data-key="dev:stt:7"] >> text=back');
   });
   await hub.close();
+});
+
+test('the page of a hub shows topics, groups, live events and dead letters', { ...needs, timeout: 60_000 }, async () => {
+  const hub = new Client(world.url);
+  await hub.publish('page.shown', { big: 1, text: '<b>bold</b>' }, { key: 'k<i>1</i>' });
+  const refused = await hub.subscribe('page.shown', 'page<u>group</u>', () => { throw dead('no <s>use</s>'); }, { from: 'earliest' });
+  while ((await hub.deadLetters('page.shown')).length === 0); // each look waits for the hub
+  await refused.stop();
+  const page = await browser.newPage();
+  const errors: string[] = [];
+  page.on('pageerror', (e) => errors.push(e.message));
+  page.on('console', (m) => m.type() === 'error' && !/ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED|ERR_EMPTY_RESPONSE|ERR_CONNECTION_RESET/.test(m.text()) && errors.push(m.text()));
+  try {
+    await page.goto(world.url);
+    await page.waitForSelector('#status.good');
+    await page.waitForSelector('#groups td:text-is("page<u>group</u>")');
+    await page.click('#topics button:text-is("page.shown")');
+    // Payloads are text, never markup, and as they were stored.
+    await page.waitForSelector('#events td:text-is(\'{"big":1,"text":"<b>bold</b>"}\')');
+    await page.waitForSelector('#events td:text-is("k<i>1</i>")');
+    await page.fill('#publish-topic', 'page.shown');
+    await page.fill('#publish-payload', '{"n":12345678901234567890}');
+    await page.click('#publish button');
+    await page.waitForSelector('#publish-result:has-text("stored as seq 2")');
+    await page.waitForSelector('#events td:text-is(\'{"n":12345678901234567890}\')');
+    await page.fill('#publish-payload', '{');
+    await page.click('#publish button');
+    await page.waitForSelector('#publish-result.bad');
+
+    const letters = '#dlq tr:has-text("page.shown")';
+    await page.click(`${letters} >> button:text-is("Show")`);
+    await page.waitForSelector('#letters td:text-is("no <s>use</s>")');
+    await page.click(`${letters} >> button:text-is("Replay")`);
+    await page.waitForSelector('#events td:text-is("3")'); // published again
+    await page.waitForSelector(letters, { state: 'detached' });
+
+    await page.click('#events-pause');
+    await hub.publish('page.shown', 'while it pauses');
+    await page.waitForSelector('#events-state:has-text("1 waiting")');
+    await page.click('#events-pause');
+    await page.waitForSelector('#events td:text-is(\'"while it pauses"\')');
+
+    await world.crash(); // the page finds the hub again, and goes on where it was
+    await hub.publish('page.shown', 'after the crash');
+    await page.waitForSelector('#events td:text-is(\'"after the crash"\')');
+    assert.equal(await page.locator('#events td:text-is(\'"while it pauses"\')').count(), 1);
+    assert.deepEqual(errors.filter((e) => !/status of 400|503/.test(e)), []);
+  } finally {
+    await page.close();
+    await hub.close();
+  }
+});
+
+test('the page of a hub asks for a token', { ...needs, timeout: 60_000 }, async () => {
+  const page = await browser.newPage();
+  try {
+    await page.goto(world.guarded.url);
+    await page.waitForSelector('#token-form:visible');
+    await page.fill('#token', 'wrong');
+    await page.click('#token-form button');
+    await page.waitForSelector('#status:has-text("the token does not do")');
+    assert.ok(!page.url().includes('wrong'), 'the token is in the address');
+  } finally {
+    await page.close();
+  }
 });
