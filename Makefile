@@ -36,8 +36,9 @@ help: ## list targets and variables
 		getline; sub(/^[A-Z]+ \?= ?/, ""); printf "  %-12s %s%s\n", name, text, ($$0 == "" || /\$$/ ? "" : " (" $$0 ")") }' $(firstword $(MAKEFILE_LIST))
 
 # The program's main package keeps the version in the variable "version".
+# Without -trimpath, which dist has, so that what tests have compiled is reused.
 build: ## build bin/promethean, static and without cgo
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/promethean ./cmd/promethean
+	CGO_ENABLED=0 $(GO) build -ldflags '-s -w -X main.version=$(VERSION)' -o bin/promethean ./cmd/promethean
 
 # Ctrl-C ends the demo, and make with it.
 demo: build ## run a hub with live events, and a page on http://127.0.0.1:7070
