@@ -10,6 +10,8 @@ PACKAGES ?= ./...
 TESTFLAGS ?=
 ## TESTTIMEOUT: how long one package's tests may take before they count as hung
 TESTTIMEOUT ?= 15m
+## RACETIMEOUT: the same under the race detector, which is slow
+RACETIMEOUT ?= 40m
 ## RESULTS: where test runs are kept until they are added up
 RESULTS ?= bin/test-results
 ## FUZZTIME: how long each fuzz target runs
@@ -57,7 +59,7 @@ test-all: ## run the tests, then the suites that need a server
 	@status=0; $(MAKE) --no-print-directory test || status=1; scripts/test-servers || status=1; exit $$status
 
 race: testreport ## run the tests under the race detector (needs a C compiler)
-	@CGO_ENABLED=1 bin/testreport -- -race -timeout $(TESTTIMEOUT) $(TESTFLAGS) $(PACKAGES)
+	@CGO_ENABLED=1 bin/testreport -- -race -timeout $(RACETIMEOUT) $(TESTFLAGS) $(PACKAGES)
 
 fuzz: ## run every fuzz target for FUZZTIME
 	@scripts/fuzz
