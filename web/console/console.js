@@ -122,8 +122,8 @@ function rate(topic, last) {
   const was = before.get(topic);
   let r = 0;
   if (was) {
-    const now1 = (last - was.last) / ((now - was.at) / 1000);
-    r = was.rate * 0.5 + now1 * 0.5; // settles within a few looks
+    const since = (last - was.last) / ((now - was.at) / 1000);
+    r = (was.rate + since) / 2; // settles within a few looks
   }
   before.set(topic, { last, at: now, rate: r });
   return r;
