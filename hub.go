@@ -80,6 +80,8 @@ type Hub struct {
 	// follows are told of topics that are new.
 	follows map[*Following]struct{}
 	topics  map[string]*topicState
+	// watchers are told of settings.
+	watchers map[*settingsWatcher]struct{}
 	// notices are those of a shared engine; nil where there is no other hub.
 	notices *notices
 	closed  bool
@@ -87,7 +89,13 @@ type Hub struct {
 }
 
 // topicState is what the hub remembers of a topic.
-type topicState struct{ partitions int }
+type topicState struct {
+	partitions int
+	settings   store.Settings
+}
+
+// set takes over settings.
+func (t *topicState) set(s store.Settings) { t.partitions, t.settings = max(s.Partitions, 1), s }
 
 // Open opens a hub on a directory, and makes it if there is none. One process
 // has it open at a time.
@@ -139,6 +147,8 @@ func New(log Log, o Options) (*Hub, error) {
 		fans:    make(map[*fan]struct{}),
 		follows: make(map[*Following]struct{}),
 		topics:  make(map[string]*topicState),
+
+		watchers: make(map[*settingsWatcher]struct{}),
 	}
 	// What is told after this is heard, so nothing is missed between the two.
 	told, err := log.Bounds(context.Background(), noticeTopic)
@@ -149,7 +159,8 @@ func New(log Log, o Options) (*Hub, error) {
 		if err != nil {
 			return nil, errors.Join(err, log.Close())
 		}
-		h.topics[t.Name] = &topicState{partitions: max(t.Settings.Partitions, 1)}
+		h.topics[t.Name] = new(topicState)
+		h.topics[t.Name].set(t.Settings)
 	}
 	if _, shared := log.(store.Shared); shared {
 		h.listen(told.Last)
@@ -234,9 +245,7 @@ func (h *Hub) SetTopic(ctx context.Context, topic string, s store.Settings) erro
 	if err := h.log.SetTopic(ctx, topic, s); err != nil {
 		return err
 	}
-	h.mu.Lock()
-	h.known(topic).partitions = max(s.Partitions, 1)
-	h.mu.Unlock()
+	h.learn(topic, s)
 	if h.notices != nil {
 		h.notices.changed(topic)
 	}

@@ -127,9 +127,7 @@ func (n *notices) look(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		n.h.mu.Lock()
-		n.h.known(t.Name).partitions = max(t.Settings.Partitions, 1)
-		n.h.mu.Unlock()
+		n.h.learn(t.Name, t.Settings)
 	}
 	return nil
 }

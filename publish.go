@@ -102,6 +102,22 @@ func (h *Hub) PublishIf(ctx context.Context, expect []store.Expect, events ...ev
 	return out, nil
 }
 
+// PublishIf is [Hub.PublishIf] for a bus that may be decorated. Without
+// conditions any bus will do; with them it must have a method PublishIf too, as
+// [Hub] and the decorators of this module have.
+func PublishIf(ctx context.Context, bus Bus, expect []store.Expect, events ...event.Event) ([]Receipt, error) {
+	if len(expect) == 0 {
+		return bus.Publish(ctx, events...)
+	}
+	b, ok := bus.(interface {
+		PublishIf(ctx context.Context, expect []store.Expect, events ...event.Event) ([]Receipt, error)
+	})
+	if !ok {
+		return nil, fmt.Errorf("publish under conditions: %w: the bus is a %T, which has no PublishIf", group.ErrInvalid, bus)
+	}
+	return b.PublishIf(ctx, expect, events...)
+}
+
 // reserved says whether only the hub writes to a topic.
 func reserved(topic string) error {
 	for _, p := range []string{"dlq.", "system."} {

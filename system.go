@@ -51,6 +51,17 @@ func (s *SystemTopic) Name() string { return s.topic }
 
 // Append stores records as a whole, durably when it returns.
 func (s *SystemTopic) Append(ctx context.Context, payloads ...json.RawMessage) error {
+	return s.append(ctx, nil, payloads)
+}
+
+// AppendAfter is Append if seq is the last one of the topic. Otherwise nothing
+// is stored, and the error is a [*store.SeqConflictError]: another hub was
+// first.
+func (s *SystemTopic) AppendAfter(ctx context.Context, seq uint64, payloads ...json.RawMessage) error {
+	return s.append(ctx, []store.Expect{{Topic: s.topic, Seq: seq}}, payloads)
+}
+
+func (s *SystemTopic) append(ctx context.Context, expect []store.Expect, payloads []json.RawMessage) error {
 	if len(payloads) == 0 {
 		return nil
 	}
@@ -72,7 +83,7 @@ func (s *SystemTopic) Append(ctx context.Context, payloads ...json.RawMessage) e
 		e.Partition = event.PartitionOf(event.PartitionFor("", e.ID, n))
 		batch[i] = e
 	}
-	if _, err := s.h.log.Append(ctx, store.Batch{Events: batch, Internal: true}); err != nil {
+	if _, err := s.h.log.Append(ctx, store.Batch{Events: batch, Expect: expect, Internal: true}); err != nil {
 		return err
 	}
 	for range batch {
