@@ -28,7 +28,7 @@ type Options struct {
 	// for the next, where the server has no change streams. Default: 20 ms.
 	PollMin time.Duration
 	// PollMax is how long that interval grows while nothing comes, and so how
-	// late the first event of another process may be noticed. Default: 1 s.
+	// late the first event of another process may be noticed. Default: 500 ms.
 	PollMax time.Duration
 	// Logger hears of what is made at start and of what goes on in the
 	// background. Default: nobody does.
@@ -53,7 +53,7 @@ func (o Options) withDefaults() Options {
 	}
 	o.PollMin = max(o.PollMin, time.Millisecond)
 	if o.PollMax <= 0 {
-		o.PollMax = time.Second
+		o.PollMax = 500 * time.Millisecond
 	}
 	o.PollMax = max(o.PollMax, o.PollMin)
 	if o.Logger == nil {
