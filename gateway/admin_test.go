@@ -32,10 +32,12 @@ func TestTopicSettings(t *testing.T) {
 		{501, "unsupported", `{"retention":"1h","compaction":true}`},
 		{501, "unsupported", `{"retention":"1h","snapshot":{"topic":"x"}}`},
 		{501, "unsupported", `{"history":"24h"}`},
-		{501, "unsupported", `{"schemas":"dir"}`},
-		{501, "unsupported", `{"strict_schema":true}`},
-		{501, "unsupported", `{"legacy_version":1}`},
-		{501, "unsupported", `{"dual_write":true}`},
+		{400, "invalid_argument", `{"schemas":"there/is/none"}`},
+		{400, "invalid_argument", `{"schemas":5}`},
+		{400, "invalid_argument", `{"strict_schema":"yes"}`},
+		{400, "invalid_argument", `{"legacy_version":0}`},
+		{400, "invalid_argument", `{"dual_write":true}`},
+		{400, "invalid_argument", `{"dual_write":"tomorrow"}`},
 		{400, "invalid_argument", `{"retention":"1h","colour":"red"}`},
 		{400, "invalid_argument", `{"durability":"async","partitions":0}`},
 		{400, "invalid_argument", `{"partitions":-1}`},
@@ -170,7 +172,9 @@ func TestDeadLetters(t *testing.T) {
 		status     int
 		code, body string
 	}{
-		{501, "unsupported", `{"transform":"."}`},
+		{400, "invalid_argument", `{"transform":". |"}`},
+		{400, "invalid_argument", `{"transform":"empty"}`},
+		{400, "invalid_argument", `{"transform":"now"}`},
 		{400, "invalid_argument", `{"limit":-1}`},
 		{400, "invalid_argument", `{"limit":0}`},
 		{400, "invalid_argument", `{"ids":[]}`},

@@ -13,6 +13,8 @@ import (
 
 	"promethean/event"
 	"promethean/gateway/auth"
+	"promethean/schema"
+	"promethean/schema/compat"
 	"promethean/store"
 	"promethean/wire"
 )
@@ -102,6 +104,10 @@ type problem struct {
 	Index    *int    `json:"index,omitempty"`    // of the bad row of a batch, from 0
 	Expected *uint64 `json:"expected,omitempty"` // of a seq_conflict
 	Actual   *uint64 `json:"actual,omitempty"`
+
+	Seq      uint64              `json:"seq,omitempty"`      // of an event that cannot be normalised
+	Errors   []schema.FieldError `json:"errors,omitempty"`   // of a payload that is not valid
+	Problems []compat.Problem    `json:"problems,omitempty"` // of a schema that does not fit
 }
 
 // problemOf says what an error means to a caller. What went wrong inside is for
@@ -122,6 +128,18 @@ func problemOf(err error) problem {
 	var seq *store.SeqConflictError
 	if errors.As(err, &seq) {
 		p.Expected, p.Actual = &seq.Expected, &seq.Actual
+	}
+	var bad *schema.InvalidError
+	if errors.As(err, &bad) {
+		p.Errors = bad.Errors
+	}
+	var up *schema.UpcastError
+	if errors.As(err, &up) {
+		p.Seq = up.Seq
+	}
+	var conflict *schema.ConflictError
+	if errors.As(err, &conflict) {
+		p.Problems = conflict.Problems
 	}
 	return p
 }

@@ -6,6 +6,7 @@ import (
 
 	"promethean/event"
 	"promethean/group"
+	"promethean/schema"
 	"promethean/store"
 	"promethean/wire"
 )
@@ -20,6 +21,10 @@ var sentinels = []struct {
 	{event.ErrInvalidHeader, wire.InvalidHeader},
 	{event.ErrPayloadTooLarge, wire.PayloadTooLarge},
 	{event.ErrInvalidArgument, wire.InvalidArgument},
+	{schema.ErrInvalid, wire.SchemaInvalid},
+	{schema.ErrUpcast, wire.SchemaInvalid},
+	{schema.ErrConflict, wire.SchemaConflict},
+	{schema.ErrInvalidSchema, wire.InvalidArgument},
 	{store.ErrTooLarge, wire.BatchTooLarge},
 	{store.ErrSeqConflict, wire.SeqConflict},
 	{group.ErrConflict, wire.GroupConflict},

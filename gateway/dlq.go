@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strconv"
@@ -8,6 +9,7 @@ import (
 	"promethean/deadletter"
 	"promethean/event"
 	"promethean/group"
+	"promethean/internal/jq"
 	"promethean/wire"
 )
 
@@ -101,9 +103,12 @@ func replayLetters(c *call) error {
 		return err
 	}
 	o := deadletter.Options{Group: in.Group, To: deadletter.Target(in.To), Limit: int(in.Limit.or(deadletter.DefaultLimit, maxLimit))}
+	if in.Transform != nil {
+		if o.Transform, err = c.g.transform(c.r.Context(), *in.Transform); err != nil {
+			return err
+		}
+	}
 	switch {
-	case in.Transform != nil:
-		return wire.Errorf(wire.Unsupported, "transform: this hub cannot change dead letters on replay yet")
 	case in.Limit != nil && *in.Limit == 0:
 		return wire.Errorf(wire.InvalidArgument, "limit must be at least 1")
 	case in.IDs != nil && len(in.IDs) == 0:
@@ -119,8 +124,40 @@ func replayLetters(c *call) error {
 		o.IDs = append(o.IDs, id)
 	}
 	r, err := deadletter.Replay(c.r.Context(), c.g.hub, topic, o)
+	var failed *transformError
+	if errors.As(err, &failed) {
+		return wire.Errorf(wire.InvalidArgument, "%w; %d were replayed before it, %d are left", err, r.Replayed, r.Remaining)
+	}
 	if err != nil {
 		return err
 	}
 	return c.answerJSON(http.StatusOK, map[string]int{"replayed": r.Replayed, "remaining": r.Remaining})
+}
+
+// transformError says that a dead letter could not be changed.
+type transformError struct{ err error }
+
+func (e *transformError) Error() string { return e.err.Error() }
+func (e *transformError) Unwrap() error { return e.err }
+
+// transform makes a change of dead letters of a jq program, which sees the event
+// and gives its payload. What it gives is held to the topic's schema.
+func (g *Gateway) transform(ctx context.Context, text string) (func(event.Event) (event.Event, error), error) {
+	program, err := jq.CompileWith(text, jq.Options{Output: g.payloadLimit()})
+	if err != nil {
+		return nil, wire.Errorf(wire.InvalidArgument, "transform: %w", err)
+	}
+	return func(e event.Event) (event.Event, error) {
+		doc, err := e.AppendStoredJSON(nil)
+		if err == nil {
+			e.Payload, err = program.Run(ctx, doc)
+		}
+		if err == nil && g.o.Schemas != nil {
+			err = g.o.Schemas.Admit(ctx, &e)
+		}
+		if err != nil {
+			return e, &transformError{err}
+		}
+		return e, nil
+	}, nil
 }

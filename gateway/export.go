@@ -29,7 +29,8 @@ func export(c *call) error {
 	if err != nil {
 		return err
 	}
-	if err := c.plainEvents(); err != nil {
+	norm, err := c.queryNormaliser()
+	if err != nil {
 		return err
 	}
 	query := store.Query{Topic: topic}
@@ -60,6 +61,9 @@ func export(c *call) error {
 		}
 		if e.TS < from || e.TS > to {
 			continue // times may run backwards: all that follows has to be looked at
+		}
+		if e, err = norm.event(c.r.Context(), e); err != nil {
+			return s.broken(err, map[bool]string{true: `{"error":`, false: `,{"error":`}[lines || first], "}\n")
 		}
 		if !lines && !first {
 			s.buf = append(s.buf, ",\n"...)

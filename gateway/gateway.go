@@ -23,6 +23,7 @@ import (
 	"promethean/gateway/auth"
 	"promethean/gateway/internal/ws"
 	"promethean/internal/pool"
+	"promethean/schema"
 	"promethean/store"
 )
 
@@ -47,6 +48,10 @@ type Options struct {
 	TopicRate      map[string]float64
 	// NoAutoCreate refuses to publish to topics that nobody has made.
 	NoAutoCreate bool
+	// Schemas are those of the topics: what is published is validated against
+	// them, and stamped. Default nil: there are none, and what is about them is
+	// unsupported. Close it after the gateway.
+	Schemas *schema.Registry
 	// Metrics serves /metrics. Default nil: it is not_found.
 	Metrics http.Handler
 	// Connections is told how many WebSockets are open. May be nil.
@@ -78,6 +83,7 @@ type Options struct {
 // Gateway is an [http.Handler] over a hub.
 type Gateway struct {
 	hub    *promethean.Hub
+	bus    promethean.Bus // what is published goes through it
 	o      Options
 	routes []route
 	paths  map[string][]*path // by the first segment
@@ -137,7 +143,10 @@ func New(hub *promethean.Hub, o Options) *Gateway {
 	if o.WriteWait <= 0 {
 		o.WriteWait = 30 * time.Second
 	}
-	g := &Gateway{hub: hub, o: o}
+	g := &Gateway{hub: hub, bus: hub, o: o}
+	if o.Schemas != nil {
+		g.bus = schema.Validate(schema.DualWrite(hub, o.Schemas), o.Schemas)
+	}
 	g.pulls = pullers{engine: hub.Engine(), all: make(map[groupName]*puller)}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	g.Adjust(o.Hosts, o.Origins, o.ConnectionRate, o.TopicRate)

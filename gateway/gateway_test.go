@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +12,7 @@ import (
 
 	"promethean"
 	"promethean/gateway"
+	"promethean/schema"
 )
 
 // served is a hub behind a gateway.
@@ -27,14 +29,15 @@ func serve(t *testing.T, o gateway.Options) *served {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if o.Schemas, err = schema.Open(context.Background(), hub, schema.Options{}); err != nil {
+		t.Fatal(err)
+	}
 	g := gateway.New(hub, o)
 	s := httptest.NewServer(g)
 	t.Cleanup(func() {
-		if err := g.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
+		err := g.Close(context.Background())
 		s.Close()
-		if err := hub.Close(); err != nil {
+		if err := errors.Join(err, o.Schemas.Close(), hub.Close()); err != nil {
 			t.Error(err)
 		}
 	})

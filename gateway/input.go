@@ -240,8 +240,6 @@ func (o *options) settings() (group.Settings, error) {
 	switch {
 	case o.Partitioned:
 		return s, wire.Errorf(wire.Unsupported, "partitioned: this hub has no partitioned groups")
-	case o.Normalise:
-		return s, errNormalise
 	case o.MaxAttempts != nil && *o.MaxAttempts == 0:
 		return s, wire.Errorf(wire.InvalidArgument, "maxAttempts must be at least 1")
 	case o.AckTimeout != nil && *o.AckTimeout == 0:
@@ -259,8 +257,6 @@ func (o *options) member() group.MemberOptions {
 		BatchSize:   int(o.BatchSize.or(0, maxBatchSize)),
 	}
 }
-
-var errNormalise = wire.Errorf(wire.Unsupported, "normalise: this hub has no schemas to bring events up to")
 
 // queryOptions reads the options of a subscription from the query.
 func (c *call) queryOptions() (o options, err error) {
@@ -301,15 +297,6 @@ func (c *call) queryFlag(name string, def bool) (bool, error) {
 	default:
 		return false, wire.Errorf(wire.InvalidArgument, "%s: %q is neither 1 nor 0", name, clip(s))
 	}
-}
-
-// plainEvents refuses to upcast, which nobody can yet.
-func (c *call) plainEvents() error {
-	on, err := c.queryFlag("normalise", false)
-	if err == nil && on {
-		err = errNormalise
-	}
-	return err
 }
 
 // topic checks the topic that a body names: that the caller may do so, its

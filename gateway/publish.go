@@ -73,7 +73,7 @@ func (g *Gateway) publish(ctx context.Context, expect []store.Expect, events []e
 	if err := g.rates().batch(events); err != nil {
 		return nil, err
 	}
-	return g.hub.PublishIf(ctx, expect, events...)
+	return promethean.PublishIf(ctx, g.bus, expect, events...)
 }
 
 // publishOne serves POST /publish/{topic}.

@@ -198,6 +198,10 @@ func pull(c *call) error {
 	if err != nil {
 		return err
 	}
+	norm, err := c.g.normaliser(in.Opts.Normalise)
+	if err != nil {
+		return err
+	}
 	if err := checkGroup(in.Group); err != nil {
 		return err
 	}
@@ -215,7 +219,7 @@ func pull(c *call) error {
 	if err != nil {
 		return err
 	}
-	list := x.wait(ctx, c.g.ctx, b.Last, int(in.Max.or(group.DefaultBatchSize, maxBatchSize)), in.Wait.duration(maxPullWait))
+	list := x.wait(ctx, c.g.ctx, b.Last, int(in.Max.or(group.DefaultBatchSize, maxBatchSize)), in.Wait.duration(maxPullWait), norm)
 	body, err := appendDeliveries(nil, list)
 	if err == nil {
 		err = ctx.Err()
@@ -234,7 +238,7 @@ func pull(c *call) error {
 
 // wait takes up to n events, and waits for the first of them. What stands in
 // the topic now, which ends at tail, is waited for in any case.
-func (x *puller) wait(ctx, drain context.Context, tail uint64, n int, most time.Duration) (list []group.Delivery) {
+func (x *puller) wait(ctx, drain context.Context, tail uint64, n int, most time.Duration, norm *normaliser) (list []group.Delivery) {
 	began := time.Now()
 	over := time.NewTimer(most)
 	defer over.Stop()
@@ -247,7 +251,7 @@ func (x *puller) wait(ctx, drain context.Context, tail uint64, n int, most time.
 			for i := range some {
 				bytes += some[i].Event.Size()
 			}
-			list = append(list, some...)
+			list = append(list, norm.deliveries(ctx, x.member, some)...)
 		}
 		if len(list) > 0 || n == 0 {
 			return list

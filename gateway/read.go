@@ -36,7 +36,8 @@ func replay(c *call) error {
 	if err != nil {
 		return err
 	}
-	if err := c.plainEvents(); err != nil {
+	norm, err := c.queryNormaliser()
+	if err != nil {
 		return err
 	}
 	floor, err := c.g.hub.Engine().Floor(c.r.Context(), topic, start)
@@ -47,7 +48,7 @@ func replay(c *call) error {
 	defer s.free()
 	s.buf = append(s.buf, `{"topic":"`...)
 	s.buf = append(append(s.buf, topic...), '"')
-	return c.listEvents(s, store.Query{Topic: topic, After: floor}, int(limit))
+	return c.listEvents(s, store.Query{Topic: topic, After: floor}, int(limit), norm)
 }
 
 // history serves GET /history.
@@ -73,18 +74,22 @@ func history(c *call) error {
 	s.buf = append(s.buf, `{"topic":"`...)
 	s.buf = append(append(s.buf, topic...), `","key":`...)
 	s.buf = appendText(s.buf, key)
-	return c.listEvents(s, store.Query{Topic: topic, Key: key, After: after}, int(limit))
+	return c.listEvents(s, store.Query{Topic: topic, Key: key, After: after}, int(limit), nil)
 }
 
 // listEvents writes events, how many they are, and the last seq, and ends the
 // object. The events come first, since who streams does not know their number.
-func (c *call) listEvents(s *stream, q store.Query, limit int) error {
+// If one cannot be normalised, the object ends with an error in place of next.
+func (c *call) listEvents(s *stream, q store.Query, limit int, norm *normaliser) error {
 	s.buf = append(s.buf, `,"events":[`...)
 	n, next := 0, q.After
 	if q.Limit = limit; limit > 0 && !c.isHead() {
 		for e, err := range c.g.hub.Read(c.r.Context(), q) {
+			if err == nil {
+				e, err = norm.event(c.r.Context(), e)
+			}
 			if err != nil {
-				return err
+				return s.broken(err, `],"count":`+strconv.Itoa(n)+`,"error":`, "}\n")
 			}
 			if n > 0 {
 				s.buf = append(s.buf, ',')

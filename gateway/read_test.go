@@ -62,8 +62,6 @@ func TestReplay(t *testing.T) {
 		{400, "invalid_argument", "/replay", "&limit=many"},
 		{400, "invalid_argument", "/replay", "&ts=-1"},
 		{400, "invalid_argument", "/replay", "&seq=-1"},
-		{501, "unsupported", "/replay", "&normalise=1"},
-		{501, "unsupported", "/export", "&normalise=1"},
 		{400, "invalid_argument", "/export", "&ndjson=maybe"},
 		{400, "invalid_argument", "/export", "&fromTs=yesterday"},
 		{400, "invalid_argument", "/export", "&toTs=-5"},

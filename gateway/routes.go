@@ -14,6 +14,7 @@ func (g *Gateway) table() []route {
 	list = append(list, reading()...)
 	list = append(list, consuming()...)
 	list = append(list, administration()...)
+	list = append(list, registry()...)
 	list = append(list, planned()...)
 	return append(list, health()...)
 }
@@ -48,20 +49,20 @@ func publishing() []route {
 				{name: "Idempotency-Key", in: "header", kind: "string", about: "The id, if none is given."},
 			},
 			body: "Payload", status: http.StatusCreated, answer: "Receipt", known: true,
-			codes:   []wire.Code{wire.BadJSON, wire.InvalidTopic, wire.InvalidHeader, wire.PayloadTooLarge, wire.SeqConflict, wire.RateLimited, wire.NotFound},
+			codes:   []wire.Code{wire.BadJSON, wire.InvalidTopic, wire.InvalidHeader, wire.PayloadTooLarge, wire.SchemaInvalid, wire.SeqConflict, wire.RateLimited, wire.NotFound},
 			example: example{path: "/publish/orders.placed?key=customer-1&tag=new", body: `{"order":12345678901234567890}`},
 		}},
 		{method: "POST", path: "/publish", action: auth.Publish, topic: "handler", handle: publishMany, doc: operation{
 			summary:  "Publish up to 10,000 events of 8 MiB together, all or nothing: NDJSON or a JSON array.",
 			body:     "Batch",
 			bodyType: "application/x-ndjson", status: http.StatusCreated, answer: "Receipts",
-			codes:   []wire.Code{wire.BadJSON, wire.InvalidTopic, wire.InvalidHeader, wire.PayloadTooLarge, wire.BatchTooLarge, wire.RateLimited, wire.NotFound},
+			codes:   []wire.Code{wire.BadJSON, wire.InvalidTopic, wire.InvalidHeader, wire.PayloadTooLarge, wire.BatchTooLarge, wire.SchemaInvalid, wire.RateLimited, wire.NotFound},
 			example: example{path: "/publish", body: `{"topic":"orders.placed","payload":{"n":1},"key":"a"}` + "\n" + `{"topic":"orders.placed","payload":null}` + "\n"},
 		}},
 		{method: "POST", path: "/cloudevents", action: auth.Publish, topic: "handler", handle: publishCloud, doc: operation{
 			summary: "Publish CloudEvents 1.0, binary, structured or batched: type is the topic, partitionkey or subject the key.",
 			body:    "CloudEvent", bodyType: structuredType, status: http.StatusCreated, answer: "CloudReceipt", known: true,
-			codes:   []wire.Code{wire.BadJSON, wire.InvalidTopic, wire.InvalidHeader, wire.PayloadTooLarge, wire.BatchTooLarge, wire.RateLimited, wire.NotFound},
+			codes:   []wire.Code{wire.BadJSON, wire.InvalidTopic, wire.InvalidHeader, wire.PayloadTooLarge, wire.BatchTooLarge, wire.SchemaInvalid, wire.RateLimited, wire.NotFound},
 			example: example{path: "/cloudevents", body: `{"specversion":"1.0","id":"a-1","source":"/shop","type":"orders.placed","subject":"customer-1","data":{"n":1}}`},
 		}},
 	}
@@ -72,7 +73,7 @@ func reading() []route {
 		{method: "GET", path: "/replay", action: auth.Read, topic: "query", handle: replay, doc: operation{
 			summary: "Events of a topic from a place on; next is the last seq given.",
 			params:  append([]param{topicParam, limitParam, normaliseParam}, placeParam...), answer: "Events",
-			codes:   []wire.Code{wire.InvalidTopic, wire.CursorUnknown, wire.NotFound, wire.Unsupported},
+			codes:   []wire.Code{wire.InvalidTopic, wire.CursorUnknown, wire.NotFound, wire.SchemaInvalid, wire.Unsupported},
 			example: example{path: "/replay?topic=orders.placed&from=seq&seq=0&limit=10"},
 		}},
 		{method: "GET", path: "/export", action: auth.Read, topic: "query", handle: export, doc: operation{
@@ -85,7 +86,7 @@ func reading() []route {
 				normaliseParam,
 			},
 			answer: "Text", answerType: "application/x-ndjson",
-			codes:   []wire.Code{wire.InvalidTopic, wire.NotFound, wire.Unsupported},
+			codes:   []wire.Code{wire.InvalidTopic, wire.NotFound, wire.SchemaInvalid, wire.Unsupported},
 			example: example{path: "/export?topic=orders.placed&fromTs=2026-01-01T00:00:00Z"},
 		}},
 		{method: "GET", path: "/latest-by-key", action: auth.Read, topic: "query", handle: latestByKey, doc: operation{
@@ -230,12 +231,6 @@ func planned() []route {
 	}
 	return []route{
 		row("GET", "/at", auth.Read, "query", "time travel", "/at?topic=orders.placed&key=a&asOf=1"),
-		row("GET", "/schemas", auth.Read, "all", "schemas", "/schemas"),
-		row("GET", "/schemas/{topic}", auth.Read, "path", "schemas", "/schemas/orders.placed"),
-		row("POST", "/schemas/{topic}", auth.Admin, "", "schemas", "/schemas/orders.placed"),
-		row("POST", "/schemas/{topic}/check", auth.Read, "path", "schemas", "/schemas/orders.placed/check"),
-		row("POST", "/schemas/{topic}/validate", auth.Read, "path", "schemas", "/schemas/orders.placed/validate"),
-		row("GET", "/schemas/{topic}/{version}", auth.Read, "path", "schemas", "/schemas/orders.placed/latest"),
 		row("GET", "/views", auth.Read, "all", "views", "/views"),
 		row("GET", "/views/{view}/list", auth.Read, "all", "views", "/views/orders/list"),
 		row("GET", "/views/{view}/watch", auth.Read, "all", "views", "/views/orders/watch"),

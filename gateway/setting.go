@@ -12,16 +12,20 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"promethean/event"
+	"promethean/schema"
 	"promethean/store"
 	"promethean/wire"
 )
 
 // unbuilt are settings of topics whose features are not there.
-var unbuilt = []string{"compaction", "history", "snapshot", "schemas", "strict_schema", "legacy_version", "dual_write"}
+var unbuilt = []string{"compaction", "history", "snapshot"}
+
+// ofSchemas are settings that need a registry.
+var ofSchemas = []string{"schemas", "strict_schema", "legacy_version", "dual_write"}
 
 // MergeSettings changes the settings of a topic by a JSON object, in the form of
-// PUT /topics/{topic}: partitions, retention, max_bytes and durability. What the
-// object does not name stays; null takes a setting back to its default. A
+// PUT /topics/{topic}: partitions, retention, max_bytes, durability, and those
+// about schemas. What the object does not name stays; null takes a setting back to its default. A
 // setting whose feature is not built is an error, and so is one that nobody
 // knows.
 func MergeSettings(s store.Settings, change []byte) (store.Settings, error) {
@@ -91,6 +95,8 @@ func mergeSetting(s *store.Settings, name string, v jsontext.Value) error {
 		default:
 			return bad("sync or async")
 		}
+	case "schemas", "strict_schema", "legacy_version", "dual_write":
+		return mergeSchemaSetting(s, name, v)
 	default:
 		if slices.Contains(unbuilt, name) {
 			return wire.Errorf(wire.Unsupported, "%s: this hub does not have that feature yet", name)
@@ -98,6 +104,47 @@ func mergeSetting(s *store.Settings, name string, v jsontext.Value) error {
 		return wire.Errorf(wire.InvalidArgument, "%s: there is no such setting of a topic", clip(name))
 	}
 	return nil
+}
+
+// mergeSchemaSetting changes a setting that is about schemas.
+func mergeSchemaSetting(s *store.Settings, name string, v jsontext.Value) error {
+	set, err := schema.SettingsOf(*s)
+	if err != nil {
+		return err
+	}
+	bad := func(want string) error {
+		return wire.Errorf(wire.InvalidArgument, "%s: %s is not %s", name, clip(string(v)), want)
+	}
+	null := v.Kind() == 'n'
+	switch name {
+	case "schemas":
+		text, ok := textOf(v)
+		if !ok && !null {
+			return bad("the name of a directory on the hub's machine")
+		}
+		set.Dir = text
+	case "strict_schema":
+		if !null && v.Kind() != 't' && v.Kind() != 'f' {
+			return bad("true or false")
+		}
+		set.Strict = v.Kind() == 't'
+	case "legacy_version":
+		n, err := strconv.ParseUint(string(v), 10, 31)
+		if null {
+			n, err = 0, nil
+		}
+		if err != nil || !null && n < 1 || n > schema.MaxVersion {
+			return bad("a version, counted from 1")
+		}
+		set.LegacyVersion = int(n)
+	case "dual_write":
+		if ms, err := strconv.ParseInt(string(v), 10, 64); err == nil && ms >= 0 && ms <= event.MaxTS {
+			set.DualWrite = schema.Window{On: true, Until: time.UnixMilli(ms).UTC()}
+		} else if err := set.DualWrite.UnmarshalJSON(v); err != nil {
+			return bad("true, false or the time at which it ends")
+		}
+	}
+	return set.Put(s)
 }
 
 // textOf gives the text of a JSON string.
@@ -158,15 +205,25 @@ type settingsOf struct {
 	Retention  string `json:"retention,omitempty"`
 	MaxBytes   int64  `json:"max_bytes,omitempty"`
 	Durability string `json:"durability"`
+	schema.Settings
+	// DualWriteTo is where events are written to as well at the moment.
+	DualWriteTo string `json:"dual_write_to,omitempty"`
 }
 
-func showSettings(s store.Settings) settingsOf {
+func (g *Gateway) showSettings(t *store.Topic) settingsOf {
+	s := t.Settings
 	out := settingsOf{Partitions: max(s.Partitions, 1), MaxBytes: s.MaxBytes, Durability: "sync"}
 	if s.Retention > 0 {
 		out.Retention = ageText(s.Retention)
 	}
 	if s.Async {
 		out.Durability = "async"
+	}
+	if set, err := schema.SettingsOf(s); err == nil { // what cannot be read was logged
+		out.Settings = set
+	}
+	if g.o.Schemas != nil {
+		out.DualWriteTo = g.o.Schemas.DualWriteTo(t.Name)
 	}
 	return out
 }

@@ -42,7 +42,7 @@ func TestBodyThatDoesNotCome(t *testing.T) {
 		"POST /nosuch":             404,
 		"POST /publish/a":          400,
 		"POST /publish/a?key=%zz":  400,
-		"POST /schemas/a":          501,
+		"POST /schemas/a":          400,
 		"DELETE /groups/a/nobody":  404,
 		"OPTIONS /publish/a":       204,
 		"PUT /groups/a/b":          400,

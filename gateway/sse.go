@@ -41,13 +41,17 @@ func subscribe(c *call) error {
 	if err != nil {
 		return err
 	}
+	norm, err := c.g.normaliser(o.Normalise)
+	if err != nil {
+		return err
+	}
 	q := c.r.URL.Query()
 	if q.Has("group") {
 		if err := checkGroup(q.Get("group")); err != nil {
 			return err
 		}
 		return c.events(func(ctx context.Context, s *stream) error {
-			return c.leased(ctx, s, topic, q.Get("group"), settings, start, o.member())
+			return c.leased(ctx, s, topic, q.Get("group"), settings, start, o.member(), norm)
 		})
 	}
 	if id := c.r.Header.Get("Last-Event-ID"); id != "" {
@@ -57,7 +61,7 @@ func subscribe(c *call) error {
 		}
 		start = group.Start{From: group.FromSeq, Seq: seq}
 	}
-	return c.events(func(ctx context.Context, s *stream) error { return c.tail(ctx, s, topic, start) })
+	return c.events(func(ctx context.Context, s *stream) error { return c.tail(ctx, s, topic, start, norm) })
 }
 
 // events runs a stream of events for as long as the connection may last.
@@ -83,8 +87,9 @@ func (c *call) events(run func(context.Context, *stream) error) error {
 	return err
 }
 
-// tail streams what is published, from a place on.
-func (c *call) tail(ctx context.Context, s *stream, topic string, start group.Start) error {
+// tail streams what is published, from a place on. An event that cannot be
+// normalised ends it with one called error.
+func (c *call) tail(ctx context.Context, s *stream, topic string, start group.Start, norm *normaliser) error {
 	w := c.g.hub.Log().Watch(topic)
 	defer w.Stop()
 	floor, err := c.g.hub.Engine().Floor(ctx, topic, start)
@@ -100,9 +105,12 @@ func (c *call) tail(ctx context.Context, s *stream, topic string, start group.St
 		n := 0
 		for e, err := range c.g.hub.Read(ctx, store.Query{Topic: topic, After: floor, Limit: tailStep}) {
 			if err == nil {
-				s.buf, err = appendEvent(s.buf, &e)
+				e, err = norm.event(ctx, e)
 			}
-			if err == nil {
+			if err != nil {
+				return s.broken(err, "event: error\ndata: ", "\n\n")
+			}
+			if s.buf, err = appendEvent(s.buf, &e); err == nil {
 				err = s.room()
 			}
 			if err != nil {
@@ -161,7 +169,7 @@ func appendEvent(b []byte, e *event.Event) ([]byte, error) {
 
 // leased streams what a member of a group gets. If the client goes, what he
 // holds has failed; if we end the stream, it goes back uncounted.
-func (c *call) leased(ctx context.Context, s *stream, topic, name string, set group.Settings, start group.Start, o group.MemberOptions) error {
+func (c *call) leased(ctx context.Context, s *stream, topic, name string, set group.Settings, start group.Start, o group.MemberOptions, norm *normaliser) error {
 	if c.isHead() {
 		_, err := c.opened(s)
 		return err
@@ -177,7 +185,7 @@ func (c *call) leased(ctx context.Context, s *stream, topic, name string, set gr
 	if err != nil {
 		return err
 	}
-	err = c.serveMember(ctx, s, m, signal)
+	err = c.serveMember(ctx, s, m, signal, norm)
 	if ctx.Err() != nil && c.r.Context().Err() == nil {
 		m.Leave()
 	} else {
@@ -186,7 +194,7 @@ func (c *call) leased(ctx context.Context, s *stream, topic, name string, set gr
 	return err
 }
 
-func (c *call) serveMember(ctx context.Context, s *stream, m *group.Member, signal <-chan struct{}) error {
+func (c *call) serveMember(ctx context.Context, s *stream, m *group.Member, signal <-chan struct{}, norm *normaliser) error {
 	if _, err := c.opened(s); err != nil {
 		return err
 	}
@@ -200,6 +208,7 @@ func (c *call) serveMember(ctx context.Context, s *stream, m *group.Member, sign
 			}
 			continue
 		}
+		list = norm.deliveries(ctx, m, list)
 		for i := range list {
 			// What the delivery is stands in a comment: the data is the event.
 			s.buf = append(s.buf, ": attempt "...)

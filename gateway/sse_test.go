@@ -83,7 +83,7 @@ func (s *source) next() (m message, ok bool) {
 				s.t.Fatalf("%s: %v", value, err)
 			}
 		case "":
-			if s.lines.Text() == "" && m.id != "" {
+			if s.lines.Text() == "" && (m.id != "" || m.event != "") {
 				return m, true
 			}
 			m.comment += value
@@ -130,7 +130,6 @@ func TestTail(t *testing.T) {
 	s.want(400, "invalid_argument", "GET", "/subscribe?topic=a.b&group=", "")
 	s.want(400, "invalid_argument", "GET", "/subscribe?topic=a.b&group=g&maxInFlight=-1", "")
 	s.want(400, "invalid_argument", "GET", "/subscribe?topic=a.b&group=g&ordering=chaos", "")
-	s.want(501, "unsupported", "GET", "/subscribe?topic=a.b&normalise=1", "")
 	s.want(501, "unsupported", "GET", "/subscribe?topic=a.b&group=g&partitioned=1", "")
 
 	// Draining ends it, in good order.

@@ -1,8 +1,10 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"net/http"
+	"strings"
 
 	"promethean/event"
 	"promethean/store"
@@ -20,10 +22,10 @@ type topicOf struct {
 	Settings settingsOf `json:"settings"`
 }
 
-func showTopic(t *store.Topic) topicOf {
+func (g *Gateway) showTopic(t *store.Topic) topicOf {
 	return topicOf{
 		Topic: t.Name, Events: t.Bounds.Last + 1 - t.Bounds.First, First: t.Bounds.First, Last: t.Bounds.Last,
-		Bytes: t.Bounds.Bytes, Settings: showSettings(t.Settings),
+		Bytes: t.Bounds.Bytes, Settings: g.showSettings(t),
 	}
 }
 
@@ -34,7 +36,7 @@ func listTopics(c *call) error {
 		if err != nil {
 			return err
 		}
-		out = append(out, showTopic(&t))
+		out = append(out, c.g.showTopic(&t))
 	}
 	return c.answerJSON(http.StatusOK, map[string]any{"count": len(out), "topics": out})
 }
@@ -71,7 +73,7 @@ func getTopic(c *call) error {
 	case !found:
 		return wire.Errorf(wire.NotFound, "there is no topic %s: publishing to it makes it, or PUT /topics/%s", name, name)
 	}
-	return c.answerJSON(http.StatusOK, showTopic(&t))
+	return c.answerJSON(http.StatusOK, c.g.showTopic(&t))
 }
 
 // putTopic serves PUT /topics/{topic}: what is named changes, the rest stays.
@@ -95,11 +97,24 @@ func putTopic(c *call) error {
 	if err != nil {
 		return err
 	}
-	if err := c.g.hub.SetTopic(c.r.Context(), name, s); err != nil {
+	if err := c.g.setTopic(c.r.Context(), name, t.Settings, s); err != nil {
 		return err
 	}
 	if t, _, err = c.g.findTopic(c.r.Context(), name); err != nil {
 		return err
 	}
-	return c.answerJSON(http.StatusOK, showTopic(&t))
+	return c.answerJSON(http.StatusOK, c.g.showTopic(&t))
+}
+
+// setTopic changes the settings of a topic. Those about schemas are refused
+// where they would do nothing.
+func (g *Gateway) setTopic(ctx context.Context, topic string, was, now store.Settings) error {
+	set := func() error { return g.hub.SetTopic(ctx, topic, now) }
+	switch {
+	case g.o.Schemas != nil:
+		return g.o.Schemas.Apply(ctx, topic, was, now, set)
+	case bytes.Equal(was.Meta, now.Meta):
+		return set()
+	}
+	return wire.Errorf(wire.Unsupported, "%s: this hub has no schemas", strings.Join(ofSchemas, ", "))
 }

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"sync"
 	"time"
@@ -215,6 +216,11 @@ func (c *connection) appendRefusal(b, corr []byte, err error, other wire.Code, b
 	}{{"expected", p.Expected}, {"actual", p.Actual}} {
 		if x.value != nil {
 			b = frame.AppendNumber(b, x.name, *x.value)
+		}
+	}
+	if len(p.Errors) > 0 {
+		if text, err := json.Marshal(p.Errors); err == nil { // plain fields
+			b = append(append(b, `,"errors":`...), text...)
 		}
 	}
 	if p.Index != nil && batch {

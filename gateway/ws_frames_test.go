@@ -74,7 +74,6 @@ func TestWSRefusals(t *testing.T) {
 		{"invalid_argument", "batchsize", `{"op":"SUBSCRIBE","topic":"a","group":"g","opts":{"batchsize":1}}`},
 		{"invalid_argument", "PUBLISH", `{"op":"SUBSCRIBE","topic":"a","group":"g","opts":{"key":"k"}}`},
 		{"unsupported", "partitioned", `{"op":"SUBSCRIBE","topic":"a","group":"g","opts":{"partitioned":true}}`},
-		{"unsupported", "normalise", `{"op":"SUBSCRIBE","topic":"a","group":"g","opts":{"normalise":true}}`},
 		{"not_subscribed", "", `{"op":"UNSUBSCRIBE","topic":"a","group":"g"}`},
 		{"not_subscribed", "", `{"op":"PAUSE","topic":"a","group":"g"}`},
 		{"not_subscribed", "", `{"op":"RESUME","topic":"a","group":"g"}`},

@@ -24,6 +24,7 @@ type sub struct {
 	from group.Start
 	o    group.MemberOptions
 	per  int // events a frame
+	norm *normaliser
 
 	follow *promethean.Following // nil: it is one topic
 
@@ -87,8 +88,13 @@ func (c *connection) subscribe(f *frame.Frame) error {
 	switch { // only those who may subscribe learn what is not there
 	case f.Partitioned:
 		return wire.Errorf(wire.Unsupported, "opts.partitioned: this hub has no partitioned groups")
-	case f.Normalise:
-		return wire.Errorf(wire.Unsupported, "opts.normalise: this hub has no schemas")
+	}
+	norm, err := c.g.normaliser(f.Normalise)
+	if err != nil {
+		return err
+	}
+	for _, s := range subs {
+		s.norm = norm
 	}
 	for i, s := range subs {
 		if err := s.begin(); err != nil {
@@ -337,7 +343,7 @@ func (c *connection) hand(m *member) {
 		n = m.s.per
 	}
 	list := m.m.TakeWithin(n, min(takeBytes, c.g.o.Queue/4+1))
-	if len(list) == 0 {
+	if list = m.s.norm.deliveries(c.ctx, m.m, list); len(list) == 0 {
 		return
 	}
 	var err error

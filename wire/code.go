@@ -25,6 +25,7 @@ const (
 	NotSubscribed     Code = "not_subscribed"
 	UnknownID         Code = "unknown_id"
 	GroupConflict     Code = "group_conflict"
+	SchemaConflict    Code = "schema_conflict"
 	SeqConflict       Code = "seq_conflict"
 	CursorUnknown     Code = "cursor_unknown"
 	NotFound          Code = "not_found"
@@ -64,6 +65,7 @@ var table = []Entry{
 	{NotSubscribed, http.StatusConflict, "The connection has no such subscription.", false},
 	{UnknownID, http.StatusNotFound, "The event was never delivered to the group.", false},
 	{GroupConflict, http.StatusConflict, "The group exists with other settings.", false},
+	{SchemaConflict, http.StatusConflict, "The schema does not fit those before it.", false},
 	{SeqConflict, http.StatusConflict, "The topic has moved on.", false},
 	{CursorUnknown, http.StatusBadRequest, "There is no such place in the topic.", false},
 	{NotFound, http.StatusNotFound, "There is no such thing.", false},
