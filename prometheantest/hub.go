@@ -19,6 +19,7 @@ import (
 	"promethean/event"
 	"promethean/examples/process"
 	"promethean/gateway"
+	"promethean/schema"
 	"promethean/store"
 	"promethean/store/logstore"
 )
@@ -64,6 +65,7 @@ type Hub struct {
 	patience time.Duration
 
 	hub       *promethean.Hub
+	schemas   *schema.Registry
 	gateway   *gateway.Gateway
 	projector *process.Projector
 	listener  *tracked
@@ -147,6 +149,10 @@ func (h *Hub) open(ctx context.Context, o *options) error {
 	if g.Logger == nil {
 		g.Logger = o.hub.Logger
 	}
+	if h.schemas, err = schema.Open(ctx, h.hub, schema.Options{Logger: o.hub.Logger}); err != nil {
+		return err
+	}
+	g.Schemas = h.schemas
 	h.gateway = gateway.New(h.hub, g)
 	h.server = &http.Server{
 		Handler: h.gateway, ConnContext: h.gateway.ConnContext, ReadHeaderTimeout: stopWait,
@@ -225,6 +231,9 @@ func (h *Hub) close() error {
 	} else if h.listener != nil {
 		errs = append(errs, h.listener.Close())
 	}
+	if h.schemas != nil {
+		errs = append(errs, h.schemas.Close())
+	}
 	if h.hub != nil {
 		errs = append(errs, h.faults.without(h.hub.Close()))
 	}
@@ -233,6 +242,11 @@ func (h *Hub) close() error {
 
 // Bus is the hub itself, to be given to the code under test.
 func (h *Hub) Bus() *promethean.Hub { return h.hub }
+
+// Schemas are those of the hub. What comes over HTTP and WebSockets is held to
+// them; to have the same for what the code under test publishes, give it
+// schema.Validate(h.Bus(), h.Schemas()).
+func (h *Hub) Schemas() *schema.Registry { return h.schemas }
 
 // URL is the address of the hub, such as http://127.0.0.1:41234. In memory it is
 // http://hub.test, which only [Hub.Client] and [Hub.Dial] reach.
