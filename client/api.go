@@ -163,9 +163,14 @@ func (c *Client) exchange(r *http.Request, out any) error {
 	if err != nil {
 		return err
 	}
+	return readAnswer(r, got, out)
+}
+
+// readAnswer reads an answer into out, if that is not nil, and closes it.
+func readAnswer(r *http.Request, got *http.Response, out any) error {
 	defer got.Body.Close()
 	if out == nil {
-		_, err = io.Copy(io.Discard, io.LimitReader(got.Body, maxProblem)) // the connection can be used again
+		_, err := io.Copy(io.Discard, io.LimitReader(got.Body, maxProblem)) // the connection can be used again
 		return err
 	}
 	data, err := io.ReadAll(io.LimitReader(got.Body, maxAnswer))

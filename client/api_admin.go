@@ -31,6 +31,18 @@ type TopicSettings struct {
 	MaxBytes int64 `json:"max_bytes,omitempty"`
 	// Durability is sync or async.
 	Durability string `json:"durability"`
+	// Schemas is a directory on the hub's machine that schemas are loaded from,
+	// "" where there is none.
+	Schemas string `json:"schemas,omitempty"`
+	// StrictSchema refuses events while the topic has no schema.
+	StrictSchema bool `json:"strict_schema,omitempty"`
+	// LegacyVersion is what a stored event without a stamp is of; 0 is the
+	// latest version.
+	LegacyVersion int `json:"legacy_version,omitempty"`
+	// DualWrite writes events to topic.vN too. DualWriteTo is where they go at
+	// the moment, "" where they do not; it cannot be set.
+	DualWrite   Window `json:"dual_write,omitzero"`
+	DualWriteTo string `json:"dual_write_to,omitempty"`
 }
 
 // TopicInfos lists all topics, the hub's own included.

@@ -20,6 +20,10 @@ type PullRequest struct {
 	From Place
 	// Settings are those of the group.
 	Settings GroupSettings
+	// Normalise gives events in the latest version of their schema. Those that
+	// cannot be brought up to it go to the dead letters. The default is to give
+	// them as they were stored.
+	Normalise bool
 }
 
 // Pulled is an event that is leased until Deadline.
@@ -39,6 +43,9 @@ func (c *Client) Pull(ctx context.Context, r PullRequest) ([]Pulled, error) {
 	opts, err := r.Settings.options(r.From)
 	if err != nil {
 		return nil, err
+	}
+	if r.Normalise {
+		opts["normalise"] = true
 	}
 	in := map[string]any{"topic": r.Topic, "group": r.Group, "wait_ms": r.Wait.Milliseconds(), "opts": opts}
 	if r.Max > 0 {

@@ -37,6 +37,10 @@ type ReadOptions struct {
 	// Page is how many events one request asks for. The default, and the most,
 	// is MaxPage.
 	Page int
+	// Normalise gives events in the latest version of their schema. One that
+	// cannot be brought up to it ends the read with an error that names it. The
+	// default is to give them as they were stored.
+	Normalise bool
 }
 
 // Read gives the events of a topic from a place on, in order, page by page,
@@ -51,6 +55,7 @@ func (c *Client) Read(ctx context.Context, topic string, from Place, o ReadOptio
 		for {
 			q := url.Values{"topic": {topic}, "limit": {strconv.Itoa(page)}}
 			from.query(q)
+			setNormalise(q, o.Normalise)
 			n, last := 0, uint64(0)
 			for e, err := range c.page(ctx, "/replay", q) {
 				if err == nil && o.Until > 0 && e.Seq > o.Until {
@@ -66,6 +71,13 @@ func (c *Client) Read(ctx context.Context, topic string, from Place, o ReadOptio
 			}
 			from = afterSeq(last)
 		}
+	}
+}
+
+// setNormalise adds to a query that events are to be normalised.
+func setNormalise(q url.Values, on bool) {
+	if on {
+		q.Set("normalise", "1")
 	}
 }
 
@@ -132,6 +144,15 @@ func (c *Client) list(ctx context.Context, path string, q url.Values, name strin
 				fail(err)
 				return
 			}
+			if t.String() == "error" && d.PeekKind() == '{' {
+				// The hub could not go on, and says why.
+				problem, err := d.ReadValue()
+				if err == nil {
+					err = brokenOff(problem)
+				}
+				fail(err)
+				return
+			}
 			if t.String() != name || d.PeekKind() != '[' {
 				if err := d.SkipValue(); err != nil {
 					fail(err)
@@ -180,6 +201,10 @@ type ExportOptions struct {
 	From time.Time
 	// To leaves out events after it. The default is none.
 	To time.Time
+	// Normalise gives events in the latest version of their schema. One that
+	// cannot be brought up to it ends the export with an error that names it.
+	// The default is to give them as they were stored.
+	Normalise bool
 }
 
 // maxLine bounds one event of a stream: far above the largest payload that a
@@ -198,6 +223,7 @@ func (c *Client) Export(ctx context.Context, topic string, o ExportOptions) iter
 		if !o.To.IsZero() {
 			q.Set("toTs", strconv.FormatInt(o.To.UnixMilli(), 10))
 		}
+		setNormalise(q, o.Normalise)
 		r, err := c.request(ctx, http.MethodGet, "/export", q, nil)
 		if err != nil {
 			yield(event.Event{}, err)
@@ -218,7 +244,7 @@ func (c *Client) Export(ctx context.Context, topic string, o ExportOptions) iter
 			var e event.Event
 			if err != nil {
 				err = interrupted(ctx, err)
-			} else {
+			} else if err = streamError(line); err == nil {
 				err = event.DecodeJSON(line, &e)
 			}
 			if !yield(e, err) || err != nil {

@@ -34,6 +34,13 @@ type Error struct {
 	Index *int
 	// RetryAfter is how long the hub asks to wait, 0 where it does not.
 	RetryAfter time.Duration
+	// Seq is that of an event that cannot be normalised, 0 where the refusal is
+	// not about one.
+	Seq uint64
+	// Errors are what is wrong with a payload that is schema_invalid.
+	Errors []FieldError
+	// Problems are why a schema that is schema_conflict does not fit.
+	Problems []SchemaProblem
 }
 
 // Error implements error.
@@ -110,8 +117,9 @@ func Temporary(err error) bool {
 		errors.As(err, &call) && strings.Contains(call.Err.Error(), "server closed idle connection")
 }
 
-// maxProblem bounds how much of a refusal is read.
-const maxProblem = 64 << 10
+// maxProblem bounds how much of a refusal is read. That of a schema holds
+// documents.
+const maxProblem = 4 << 20
 
 // refusal reads an answer that is none of the wanted ones.
 func refusal(r *http.Response) error {
@@ -124,16 +132,8 @@ func refusal(r *http.Response) error {
 		return errors.Join(e, err)
 	}
 	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	var problem struct {
-		Title, Detail, Code string
-		Index               *int
-	}
 	switch {
-	case kind == "application/problem+json" && json.Unmarshal(data, &problem) == nil:
-		e.Code, e.Message, e.Index = problem.Code, problem.Detail, problem.Index
-		if e.Message == "" {
-			e.Message = problem.Title
-		}
+	case kind == "application/problem+json" && e.read(data) == nil:
 	case kind == "text/plain" || kind == "" && utf8.Valid(data):
 		// The first line says it; the rest may be a page of something else.
 		line, _, _ := strings.Cut(strings.TrimSpace(string(data)), "\n")
@@ -143,4 +143,28 @@ func refusal(r *http.Response) error {
 		e.Message = strings.ToValidUTF8(line, "")
 	}
 	return e
+}
+
+// read fills in what a problem of the hub says.
+func (e *Error) read(data []byte) error {
+	var problem struct {
+		Title, Detail, Code string
+		Status              int
+		Index               *int
+		Seq                 uint64
+		Errors              []FieldError
+		Problems            []SchemaProblem
+	}
+	if err := json.Unmarshal(data, &problem); err != nil {
+		return err
+	}
+	e.Code, e.Message, e.Index = problem.Code, problem.Detail, problem.Index
+	e.Seq, e.Errors, e.Problems = problem.Seq, problem.Errors, problem.Problems
+	if e.Message == "" {
+		e.Message = problem.Title
+	}
+	if e.Status == 0 {
+		e.Status = problem.Status
+	}
+	return nil
 }

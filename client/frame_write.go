@@ -143,6 +143,9 @@ func appendSubscribe(dst []byte, topics []string, group string, o *SubscribeOpti
 			w.number(x.name, x.value)
 		}
 	}
+	if o.Normalise {
+		w.buf = append(w.buf, `,"normalise":true`...)
+	}
 	switch o.start.from {
 	case "ts":
 		w.number("ts", o.start.ts)

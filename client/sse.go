@@ -32,6 +32,10 @@ type TailOptions struct {
 	// Lost is told why the connection was lost, each time. The default is
 	// nobody.
 	Lost func(error)
+	// Normalise gives events in the latest version of their schema. One that
+	// cannot be brought up to it ends the tail with an error that names it. The
+	// default is to give them as they were stored.
+	Normalise bool
 	// Silence is after how long without a sign of life a connection counts as
 	// lost. The hub sends one every 15 s. The default is 45 s.
 	Silence time.Duration
@@ -124,6 +128,7 @@ var errQuiet = fmt.Errorf("client: the hub sends no sign of life: %w", io.ErrUne
 func (t *tail) stream(ctx context.Context, yield func(event.Event, error) bool) (stop bool, err error) {
 	q := url.Values{"topic": {t.topic}}
 	t.o.From.query(q)
+	setNormalise(q, t.o.Normalise)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	r, err := t.c.request(ctx, http.MethodGet, "/subscribe", q, nil)
@@ -144,7 +149,7 @@ func (t *tail) stream(ctx context.Context, yield func(event.Event, error) bool) 
 	defer got.Body.Close()
 	t.opened, t.away, t.wait = true, time.Time{}, t.o.MinWait
 	lines := bufio.NewReaderSize(got.Body, 64<<10)
-	var data []byte
+	var data, kind []byte
 	for {
 		line, err := readLine(lines)
 		if err != nil {
@@ -156,14 +161,21 @@ func (t *tail) stream(ctx context.Context, yield func(event.Event, error) bool) 
 		name, value, _ := bytes.Cut(line, []byte(":"))
 		switch {
 		case len(line) > 0:
-			if string(name) == "data" {
-				data = append(data, bytes.TrimPrefix(value, []byte(" "))...)
+			switch value = bytes.TrimPrefix(value, []byte(" ")); string(name) {
+			case "data":
+				data = append(data, value...)
+			case "event":
+				kind = append(kind[:0], value...)
 			}
 			continue
 		case len(data) == 0:
+			kind = kind[:0]
 			watch.Reset(t.o.Silence)
 			continue // the end of a comment
+		case string(kind) == "error":
+			return false, brokenOff(data)
 		}
+		kind = kind[:0]
 		var e event.Event
 		if err := event.DecodeJSON(data, &e); err != nil {
 			return false, err

@@ -96,6 +96,10 @@ type SubscribeOptions struct {
 	// Manual leaves acking to the handler's owner: a handler that returns nil
 	// has only taken the event.
 	Manual bool
+	// Normalise gives events in the latest version of their schema. Those that
+	// cannot be brought up to it go to the dead letters, as they were stored.
+	// The default is to give them as they were stored.
+	Normalise bool
 	// Topics are further topics or patterns.
 	Topics []string
 
@@ -164,6 +168,10 @@ func Where(cel string) SubscribeOption { return func(o *SubscribeOptions) { o.Fi
 // [Client.Ack] with the event's id. The lease is renewed while the handler
 // runs; after that it is yours to extend.
 func ManualAck() SubscribeOption { return func(o *SubscribeOptions) { o.Manual = true } }
+
+// Normalise gives the handler events in the latest version of their topic's
+// schema: the hub upcasts those of older ones.
+func Normalise() SubscribeOption { return func(o *SubscribeOptions) { o.Normalise = true } }
 
 // Topics adds topics, or patterns, to the one that is given.
 func Topics(topics ...string) SubscribeOption {
