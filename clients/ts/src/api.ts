@@ -1,7 +1,9 @@
 import type { Place, PrometheanEvent } from './event.js';
 import type { Code } from './errors.js';
-import { parse, unreachable, type Http } from './http.js';
+import { PrometheanError } from './errors.js';
+import { brokenOff, parse, unreachable, type Http } from './http.js';
 import { rawOfDeliveries, rawOfEvent, rawOfEvents } from './raw.js';
+import { Schemas } from './schemas.js';
 import type { GroupSettings } from './subscription.js';
 
 /** What every call takes. */
@@ -13,6 +15,16 @@ export interface CallOptions {
 export interface ReadOptions extends CallOptions {
   /** Give each event's payload as text too, in `event.raw`. The default is false. */
   raw?: boolean;
+}
+
+/** What calls take that can give events in the latest version of their schema. */
+export interface NormaliseOptions {
+  /**
+   * Give events in the latest version of their topic's schema: those of older
+   * ones are upcast by the hub. One that cannot be is an error that names its
+   * `seq`, where a group reads a dead letter. The default is false.
+   */
+  normalise?: boolean;
 }
 
 /** Some events of a topic. */
@@ -31,6 +43,14 @@ export interface TopicSettings {
   retention?: string | null;
   max_bytes?: number | string | null;
   durability?: 'sync' | 'async' | null;
+  /** A directory on the hub's machine to load schemas from. */
+  schemas?: string | null;
+  /** Refuse events while the topic has no schema. */
+  strict_schema?: boolean | null;
+  /** The version of stored events without a stamp; the latest by default. */
+  legacy_version?: number | null;
+  /** Write events to `topic.vN` too: true, false, or the time at which that ends. */
+  dual_write?: boolean | string | number | null;
 }
 
 export interface TopicInfo {
@@ -39,7 +59,8 @@ export interface TopicInfo {
   first: number;
   last: number;
   bytes: number;
-  settings: TopicSettings;
+  /** `dual_write_to` is the topic that events are written to as well at the moment. */
+  settings: TopicSettings & { dual_write_to?: string };
 }
 
 export interface GroupInfo {
@@ -80,8 +101,8 @@ export interface PullOptions extends ReadOptions {
   max?: number;
   /** How long to wait for the first. The default is 0, the most 30,000. */
   waitMs?: number;
-  /** How the group is made on first use. */
-  opts?: Place & GroupSettings;
+  /** How the group is made on first use, and whether events are normalised. */
+  opts?: Place & GroupSettings & NormaliseOptions;
 }
 
 /** An event that a pull has leased. */
@@ -138,18 +159,37 @@ const enc = encodeURIComponent;
  */
 export abstract class Api {
   /** @internal */
-  protected constructor(protected readonly http: Http) {}
+  protected constructor(protected readonly http: Http) {
+    this.schemas = new Schemas(http);
+  }
 
-  /** Events of a topic from a place on, `earliest` by default. */
-  async replay<T = unknown>(topic: string, options: Place & ReadOptions & { limit?: number } = {}): Promise<Page<T>> {
-    const { signal, raw, ...query } = options;
-    return withRaw(await this.http.text('GET', '/replay', { query: { topic, ...query }, signal }), raw);
+  /** The schemas of topics. */
+  readonly schemas: Schemas;
+
+  /**
+   * Events of a topic from a place on, `earliest` by default. A page may have
+   * fewer events than `limit` also before the end of the topic.
+   */
+  async replay<T = unknown>(topic: string, options: Place & ReadOptions & NormaliseOptions & { limit?: number } = {}): Promise<Page<T>> {
+    const { signal, raw, normalise, ...query } = options;
+    const response = await this.http.fetch('GET', '/replay', { query: { topic, ...query, ...(normalise && { normalise: 1 }) }, signal });
+    let text: string;
+    try {
+      text = await this.http.bodyOf(response, signal);
+    } catch (error) {
+      // The hub cuts an answer that it cannot finish, and what it said about
+      // that may be lost with it. It answers a short page as a whole.
+      const limit = options.limit ?? 1000;
+      if (!normalise || limit <= 1 || !lost(error)) throw error;
+      return this.replay(topic, { ...options, limit: Math.max(1, Math.floor(limit / 10)) });
+    }
+    return withRaw(text, raw);
   }
 
   /** All events of a topic from a place on, page by page, up to its end. */
-  async *read<T = unknown>(topic: string, options: Place & ReadOptions & { limit?: number } = {}): AsyncGenerator<PrometheanEvent<T>, void, void> {
-    const { signal, raw, limit, ...from } = options;
-    const more = { ...(signal && { signal }), ...(raw && { raw }), ...(limit !== undefined && { limit }) };
+  async *read<T = unknown>(topic: string, options: Place & ReadOptions & NormaliseOptions & { limit?: number } = {}): AsyncGenerator<PrometheanEvent<T>, void, void> {
+    const { signal, raw, limit, normalise, ...from } = options;
+    const more = { ...(signal && { signal }), ...(raw && { raw }), ...(normalise && { normalise }), ...(limit !== undefined && { limit }) };
     for (let place: Place = from; ; ) {
       const page = await this.replay<T>(topic, { ...place, ...more });
       if (page.count === 0) return;
@@ -170,21 +210,35 @@ export abstract class Api {
   }
 
   /** A whole topic, or what lies between two times, as a stream. */
-  async *export<T = unknown>(topic: string, options: ReadOptions & { fromTs?: number; toTs?: number } = {}): AsyncGenerator<PrometheanEvent<T>, void, void> {
-    const { signal, raw, ...query } = options;
-    const response = await this.http.fetch('GET', '/export', { query: { topic, ...query }, signal });
+  async *export<T = unknown>(topic: string, options: ReadOptions & NormaliseOptions & { fromTs?: number; toTs?: number } = {}): AsyncGenerator<PrometheanEvent<T>, void, void> {
+    const { signal, raw, normalise, ...query } = options;
+    const response = await this.http.fetch('GET', '/export', { query: { topic, ...query, ...(normalise && { normalise: 1 }) }, signal });
     const reader = response.body!.pipeThrough(new TextDecoderStream() as ReadableWritablePair<string, any>).getReader();
     let rest = '';
+    let last = 0;
     try {
       for (;;) {
         // A stream that breaks off is cut, so that a part is never taken for the whole.
-        const { done, value } = await reader.read().catch((cause: unknown) => {
+        let piece;
+        try {
+          piece = await reader.read();
+        } catch (cause) {
           signal?.throwIfAborted();
-          throw unreachable(this.http.base, cause);
-        });
+          if (!normalise || query.fromTs !== undefined || query.toTs !== undefined) throw unreachable(this.http.base, cause);
+          // The hub may have said why, and that may be lost with what came
+          // before it. Page by page it comes again.
+          yield* this.read<T>(topic, { from: 'seq', seq: last, normalise, ...(raw && { raw }), ...(signal && { signal }) });
+          return;
+        }
+        const { done, value } = piece;
         const lines = (rest + (value ?? '')).split('\n');
         rest = done ? '' : lines.pop()!;
-        for (const line of lines) if (line !== '') yield withRawEvent<T>(line, raw);
+        for (const line of lines) {
+          if (line === '') continue;
+          const event = withRawEvent<T>(line, raw);
+          last = event.seq;
+          yield event;
+        }
         if (done) return;
       }
     } finally {
@@ -298,8 +352,14 @@ export abstract class Api {
   }
 }
 
+/** Whether an answer broke off on its way. */
+function lost(error: unknown): boolean {
+  return error instanceof PrometheanError && error.code === 'unavailable';
+}
+
 function withRaw<P extends { events: PrometheanEvent[] }>(text: string, raw: boolean | undefined): P {
-  const page = parse<P>(text);
+  const page = parse<P & { error?: unknown }>(text);
+  if (page.error !== undefined) throw brokenOff(page.error);
   if (raw) {
     rawOfEvents(text).forEach((r, i) => {
       if (r !== undefined) page.events[i]!.raw = r;
@@ -309,7 +369,8 @@ function withRaw<P extends { events: PrometheanEvent[] }>(text: string, raw: boo
 }
 
 function withRawEvent<T>(text: string, raw: boolean | undefined): PrometheanEvent<T> {
-  const event = parse<PrometheanEvent<T>>(text);
+  const event = parse<PrometheanEvent<T> & { error?: unknown }>(text);
+  if (event.error !== undefined) throw brokenOff(event.error);
   const payload = raw ? rawOfEvent(text) : undefined;
   if (payload !== undefined) event.raw = payload;
   return event;

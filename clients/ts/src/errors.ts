@@ -21,6 +21,7 @@ export type Code =
   | 'not_subscribed'
   | 'unknown_id'
   | 'group_conflict'
+  | 'schema_conflict'
   | 'seq_conflict'
   | 'cursor_unknown'
   | 'not_found'
@@ -39,6 +40,25 @@ const retryableCodes: ReadonlySet<string> = new Set<Code>([
   'rate_limited', 'publish_failed', 'ack_failed', 'slow_consumer', 'draining', 'unavailable', 'internal', 'queue_full',
 ]);
 
+/** One thing that is wrong with a payload. */
+export interface FieldError {
+  /** A JSON pointer to the value; empty for the whole payload. */
+  path: string;
+  message: string;
+}
+
+/** One reason why a schema does not fit those before it. */
+export interface SchemaProblem {
+  /** A JSON pointer into the schema; empty for the whole. */
+  path: string;
+  /** The name of what is broken. */
+  rule: string;
+  /** What it means, and what to do. */
+  detail: string;
+  /** A document that is valid under one of the schemas only, where one was found. */
+  example?: unknown;
+}
+
 /** What is known about an error beside its code and message. */
 export interface ErrorDetails {
   /** The HTTP status of the answer, where there was one. */
@@ -49,6 +69,12 @@ export interface ErrorDetails {
   expected?: number | undefined;
   /** Of `seq_conflict`: the last seq of the topic. */
   actual?: number | undefined;
+  /** The event that cannot be normalised. */
+  seq?: number | undefined;
+  /** Of `schema_invalid`: what is wrong with the payload, where the answer came over HTTP. */
+  errors?: FieldError[] | undefined;
+  /** Of `schema_conflict`: why the schema does not fit. */
+  problems?: SchemaProblem[] | undefined;
   /** How long to wait before the next try, where the hub said so. */
   retryAfterMs?: number | undefined;
   /** What caused it. */
@@ -64,6 +90,9 @@ export class PrometheanError extends Error {
   readonly index: number | undefined;
   readonly expected: number | undefined;
   readonly actual: number | undefined;
+  readonly seq: number | undefined;
+  readonly errors: FieldError[] | undefined;
+  readonly problems: SchemaProblem[] | undefined;
   readonly retryAfterMs: number | undefined;
 
   constructor(code: Code, message: string, details: ErrorDetails = {}) {
@@ -73,6 +102,9 @@ export class PrometheanError extends Error {
     this.index = details.index;
     this.expected = details.expected;
     this.actual = details.actual;
+    this.seq = details.seq;
+    this.errors = details.errors;
+    this.problems = details.problems;
     this.retryAfterMs = details.retryAfterMs;
   }
 

@@ -1,4 +1,4 @@
-import { PrometheanError, messageOf, type Code } from './errors.js';
+import { PrometheanError, messageOf, type Code, type ErrorDetails } from './errors.js';
 import type { TokenSource } from './link.js';
 import { tokenOf } from './socket.js';
 
@@ -49,11 +49,15 @@ export class Http {
   }
 
   async text(method: string, path: string, request: Request = {}): Promise<string> {
-    const response = await this.fetch(method, path, request);
+    return this.bodyOf(await this.fetch(method, path, request), request.signal);
+  }
+
+  /** The whole body of a response. */
+  async bodyOf(response: Response, signal: AbortSignal | undefined): Promise<string> {
     try {
       return await response.text();
     } catch (cause) {
-      request.signal?.throwIfAborted();
+      signal?.throwIfAborted();
       throw unreachable(this.base, cause);
     }
   }
@@ -81,15 +85,32 @@ export function unreachable(base: string, cause: unknown): PrometheanError {
   return new PrometheanError('unavailable', `cannot reach the hub at ${base}: ${messageOf(inner)}`, { cause });
 }
 
+/**
+ * The error that a problem of the hub is, undefined if it is none.
+ * @internal
+ */
+export function errorOfProblem(problem: unknown, details: ErrorDetails = {}): PrometheanError | undefined {
+  const p = problem as { code?: Code; detail?: string; title?: string } & ErrorDetails;
+  if (typeof p?.code !== 'string') return undefined;
+  const { status, index, expected, actual, seq, errors, problems } = p;
+  return new PrometheanError(p.code, p.detail ?? p.title ?? p.code, { status, index, expected, actual, seq, errors, problems, ...details });
+}
+
+/**
+ * The error that a stream ends with where it cannot go on.
+ * @internal
+ */
+export function brokenOff(problem: unknown): PrometheanError {
+  return errorOfProblem(problem) ?? new PrometheanError('unsupported', `a stream ends with an error that cannot be read: ${JSON.stringify(problem)}`);
+}
+
 async function problemOf(response: Response): Promise<PrometheanError> {
   const { status } = response;
   const after = Number(response.headers.get('retry-after'));
   const retryAfterMs = after > 0 ? after * 1000 : undefined;
   try {
-    const p = (await response.json()) as { code?: Code; detail?: string; title?: string; index?: number; expected?: number; actual?: number };
-    if (typeof p.code === 'string') {
-      return new PrometheanError(p.code, p.detail ?? p.title ?? p.code, { status, retryAfterMs, index: p.index, expected: p.expected, actual: p.actual });
-    }
+    const problem = errorOfProblem(await response.json(), { status, retryAfterMs });
+    if (problem) return problem;
   } catch {
     // Not from a hub: a proxy, for instance.
   }

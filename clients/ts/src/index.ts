@@ -20,7 +20,7 @@
 export { Client, connect } from './client.js';
 export type { ClientOptions, CloseOptions, ConnectOptions, PublishOptions } from './client.js';
 export { PrometheanError, dead, retry } from './errors.js';
-export type { Code, ErrorDetails } from './errors.js';
+export type { Code, ErrorDetails, FieldError, SchemaProblem } from './errors.js';
 export { RawJSON, rawJSON } from './event.js';
 export type { EventOptions, NewEvent, Place, PrometheanEvent, Receipt } from './event.js';
 export type { Status, TokenSource } from './link.js';
@@ -31,8 +31,10 @@ export type { TailOptions } from './tail.js';
 export type { WebSocketConstructor, WebSocketLike } from './socket.js';
 export { Api } from './api.js';
 export type {
-  CallOptions, Cursor, DeadLetter, GroupInfo, Lag, NackOptions, Page, Pulled, PullOptions, ReadOptions, ReplayLettersOptions, SettleOptions, Settled,
+  CallOptions, Cursor, DeadLetter, GroupInfo, Lag, NackOptions, NormaliseOptions, Page, Pulled, PullOptions, ReadOptions, ReplayLettersOptions, SettleOptions, Settled,
   TopicInfo, TopicSettings,
 } from './api.js';
+export { Schemas } from './schemas.js';
+export type { Compat, Compatibility, JSONSchema, SchemaDefinition, SchemaInfo, SchemaVersion, Validity } from './schemas.js';
 export { newId } from './uuid.js';
 export { partitionFor } from './partition.js';

@@ -41,6 +41,12 @@ export interface SubscribeOptions extends Place, GroupSettings {
   batchSize?: number;
   /** A name for this member; nothing depends on it. */
   member?: string;
+  /**
+   * Give events in the latest version of their topic's schema: those of older
+   * ones are upcast by the hub. One that cannot be goes to the dead letters, as
+   * it was stored. The default is false.
+   */
+  normalise?: boolean;
   /** Give each event's payload as text too, in `event.raw`. The default is false. */
   raw?: boolean;
   /** Stops the subscription, as `stop` does. */
@@ -56,7 +62,7 @@ export interface StopOptions {
 }
 
 const serverOptions = [
-  'from', 'ts', 'afterId', 'seq', 'ordering', 'deadLetter', 'maxAttempts', 'ackTimeoutMs', 'filter', 'maxInFlight', 'batchSize', 'member',
+  'from', 'ts', 'afterId', 'seq', 'ordering', 'deadLetter', 'maxAttempts', 'ackTimeoutMs', 'filter', 'maxInFlight', 'batchSize', 'member', 'normalise',
 ] as const;
 
 /** A handler as a member of a group. */

@@ -1,7 +1,7 @@
 import { Backoff, raceSignal, sleep, type BackoffOptions } from './backoff.js';
 import { PrometheanError } from './errors.js';
 import type { Place, PrometheanEvent } from './event.js';
-import { parse, unreachable, type Http } from './http.js';
+import { brokenOff, parse, unreachable, type Http } from './http.js';
 import { rawOfEvent } from './raw.js';
 import { SseParser } from './sse.js';
 
@@ -11,6 +11,12 @@ export interface TailOptions extends Place {
   signal?: AbortSignal;
   /** Give each event's payload as text too, in `event.raw`. The default is false. */
   raw?: boolean;
+  /**
+   * Give events in the latest version of the topic's schema. One that cannot be
+   * brought up to it ends the tail with an error that names its `seq`. The
+   * default is false.
+   */
+  normalise?: boolean;
 }
 
 /** A stream without events has a comment every 15 s. One that is silent for so long is dead. */
@@ -23,7 +29,7 @@ const silentMs = 45_000;
  * @internal
  */
 export async function* tail<T>(http: Http, topic: string, options: TailOptions, backoffOptions: BackoffOptions | undefined): AsyncGenerator<PrometheanEvent<T>, void, void> {
-  const { signal, raw = false, ...place } = options;
+  const { signal, raw = false, normalise = false, ...place } = options;
   const backoff = new Backoff(backoffOptions);
   let last: number | undefined;
   let refusedToken = false;
@@ -35,7 +41,7 @@ export async function* tail<T>(http: Http, topic: string, options: TailOptions, 
     let failure: unknown;
     try {
       last ??= await endOf(http, topic, place, connection.signal);
-      const query = { topic, ...(last === undefined ? place : { from: 'seq', seq: last }) };
+      const query = { topic, ...(last === undefined ? place : { from: 'seq', seq: last }), ...(normalise && { normalise: 1 }) };
       const headers: Record<string, string> = last === undefined ? {} : { 'last-event-id': String(last) };
       const response = await http.fetch('GET', '/subscribe', { query, headers, signal: connection.signal });
       refusedToken = false;
@@ -44,8 +50,13 @@ export async function* tail<T>(http: Http, topic: string, options: TailOptions, 
         last = event.seq;
         yield event;
       }
+      // Also where the end of the stream came through and the reason did not.
+      if (normalise) await probe(http, topic, last, place, connection.signal);
     } catch (error) {
       failure = error;
+      if (normalise && error instanceof PrometheanError && error.code === 'unavailable' && !connection.signal.aborted) {
+        await probe(http, topic, last, place, connection.signal).catch((told: unknown) => (failure = told));
+      }
     } finally {
       // Also where the loop over us was left.
       signal?.removeEventListener('abort', stop);
@@ -82,6 +93,20 @@ async function endOf(http: Http, topic: string, place: Place, signal: AbortSigna
   }
 }
 
+/**
+ * Throws what keeps the next event from being normalised, if something does. The
+ * hub says it at the end of a stream and cuts the connection, and what stands
+ * before a cut may be lost.
+ */
+async function probe(http: Http, topic: string, last: number | undefined, place: Place, signal: AbortSignal): Promise<void> {
+  const from = last === undefined ? place : { from: 'seq', seq: last };
+  try {
+    await http.json('GET', '/replay', { query: { topic, ...from, limit: 1, normalise: 1 }, signal });
+  } catch (error) {
+    if (!(error instanceof PrometheanError && error.code === 'forbidden')) throw error;
+  }
+}
+
 async function* read<T>(response: Response, base: string, raw: boolean, connection: AbortController): AsyncGenerator<PrometheanEvent<T>, void, void> {
   const reader = response.body!.getReader();
   const decoder = new TextDecoder();
@@ -101,6 +126,7 @@ async function* read<T>(response: Response, base: string, raw: boolean, connecti
     }
     if (piece.done) return;
     for (const message of parser.push(decoder.decode(piece.value, { stream: true }))) {
+      if (message.event === 'error') throw brokenOff(parse(message.data));
       if (message.event !== 'event') continue;
       const event = parse<PrometheanEvent<T>>(message.data);
       const text = raw ? rawOfEvent(message.data) : undefined;
