@@ -134,6 +134,7 @@ func TestEveryBreachIsFound(t *testing.T) {
 		{made("prometheantest", "internal/app"), []string{"only commands start the application"}, "prometheantest/a.go:3"},
 		{made("internal/clock", root), []string{"shared internals are leaves"}, "internal/clock/a.go:3"},
 		{made("cmd/promethean", "gateway"), []string{"a command is a shell around the application"}, "cmd/promethean/a.go:3"},
+		{made("cmd/promethean-vet", "internal/app"), []string{"the vet tool is a shell around the analyzer"}, "cmd/promethean-vet/a.go:3"},
 		{made("bench", "internal/app"), []string{"only commands start the application"}, "bench/a.go:3"},
 		{made("attic"), []string{rulePlace}, "package attic"},
 		{made("schema/util"), []string{ruleName}, "package schema/util"},

@@ -138,6 +138,12 @@ var placements = []placement{
 		reason:   "what many rooms use must not depend on any of them",
 	},
 	{
+		rule:     "the vet tool is a shell around the analyzer",
+		packages: []string{"cmd/promethean-vet/..."},
+		mayUse:   []string{"lint/..."},
+		reason:   "it is installed beside people's linters, which want neither engines nor a server",
+	},
+	{
 		rule:     "a command is a shell around the application",
 		packages: []string{"cmd/*/..."},
 		mayUse:   []string{"internal/app/..."},

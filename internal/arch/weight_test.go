@@ -35,6 +35,33 @@ func TestLightPackages(t *testing.T) {
 	}
 }
 
+// apart are modules that only the linter is made of. An embedder, and who puts
+// together a server, gets none of them.
+var apart = []string{"github.com/evanw/esbuild", "github.com/dop251/goja", "github.com/golangci/plugin-module-register", "golang.org/x/tools"}
+
+func TestLinterStaysApart(t *testing.T) {
+	for _, name := range []string{".", "./schema/...", "./gateway/...", "./prometheantest"} {
+		modules, err := modulesOf("../..", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range apart {
+			if slices.Contains(modules, m) {
+				t.Errorf("%s is made of %s\n\twhy:  parsers and compilers of other languages are for the linter alone\n\tfix:  import less", name, m)
+			}
+		}
+	}
+	modules, err := modulesOf("../..", "./lint/...")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range apart {
+		if !slices.Contains(modules, m) {
+			t.Errorf("the linter is not made of %s, so the check sees nothing", m)
+		}
+	}
+}
+
 // modulesOf gives the modules that a package and all below it come from, beside
 // the standard library and our own.
 func modulesOf(dir, name string) ([]string, error) {

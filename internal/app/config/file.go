@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"promethean/internal/spell"
 )
 
 // maxFile is more than any file of settings needs.
@@ -209,7 +211,7 @@ func keysOf(path string) (keys []string) {
 func (r *reader) unknown(k *yaml.Node, path string, known []string) {
 	hint := "; there are " + strings.Join(known, ", ")
 	for _, name := range known {
-		if distance(strings.ToLower(k.Value), name) <= 2 {
+		if spell.Distance(strings.ToLower(k.Value), name) <= 2 {
 			hint = ", did you mean " + name + "?"
 			break
 		}
@@ -262,26 +264,4 @@ func (r *reader) texts(n *yaml.Node, key string) (out []string, ok bool) {
 		out, ok = append(out, s), ok && good
 	}
 	return out, ok
-}
-
-// distance is how many letters must be put in, taken out or changed to make a
-// of b.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		before := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := before
-			if a[i] != b[j] {
-				cost++
-			}
-			before = row[j+1]
-			row[j+1] = min(cost, row[j]+1, before+1)
-		}
-	}
-	return row[len(b)]
 }

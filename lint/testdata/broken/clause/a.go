@@ -1,0 +1,3 @@
+package clause
+
+import promethean/event

@@ -1,0 +1,5 @@
+package syntax
+
+import "promethean/event"
+
+func (e event.Event
