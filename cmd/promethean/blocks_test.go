@@ -198,7 +198,7 @@ func TestCommandBlocks(t *testing.T) {
 			t.Skipf("needs %s", tool)
 		}
 	}
-	for page, least := range map[string]int{"README.md": 5, filepath.Join("docs", "getting-started.md"): 10} {
+	for page, least := range map[string]int{"README.md": 5, filepath.Join("docs", "getting-started.md"): 10, filepath.Join("docs", "evolution.md"): 15} {
 		t.Run(filepath.Base(page), func(t *testing.T) {
 			r := &reader{T: t, dir: checkout(t), addr: free(t)}
 			defer r.stop()

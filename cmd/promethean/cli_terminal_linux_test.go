@@ -22,6 +22,11 @@ func TestTerminalOfCommands(t *testing.T) {
 	ndjson(t, filepath.Join(dir, "in"), 2000)
 	p.publish("a.b", "?key=%1b%5B31mred", `{"text":"`+strings.Repeat("long ", 40)+`"}`)
 	p.publish("a.b", "?key=dev:stt:1", `{"n":2}`)
+	p.get(nil, 201, "POST", "/schemas/s.beat", `{"schema":`+heartbeatV1+`}`)
+	for range 50 {
+		p.publish("s.beat", "", beatV1)
+	}
+	p.get(nil, 201, "POST", "/schemas/s.beat", register(2, heartbeatV2, "backward", renameMem))
 	const columns = 40
 	for _, c := range []struct {
 		args []string
@@ -40,6 +45,10 @@ func TestTerminalOfCommands(t *testing.T) {
 		{[]string{"groups"}, 0, []string{"TOPIC  GROUP  LAG", "a.b    g "}},
 		{[]string{"lag"}, 0, []string{"OLDEST"}},
 		{[]string{"cursor", "get", "a.b"}, 0, []string{"PENDING"}},
+		{[]string{"schema", "list"}, 0, []string{"TOPIC   LATEST  VERSIONS  COMPAT\r\n", "s.beat  2       1 2       backward\r\n"}},
+		{[]string{"schema", "show", "s.beat", "1"}, 0, []string{"s.beat version 1, backward, of\r\n20", "\r\n{\r\n  \"type\": \"object\",\r\n"}},
+		{[]string{"schema", "diff", "s.beat"}, 0, []string{"  + /required  \"mem_mib\"\r\n", "problems"}},
+		{[]string{"schema", "cutover", "s.beat", "--to", "s.beat.v2"}, 0, []string{"\rcopying …", "verified    50\r\n"}},
 		{[]string{"pub", "a.b", "1"}, 0, []string{"SEQ "}},
 		{[]string{"sub", "a.b", "-g", "dead", "--max-attempts", "1", "--from", "earliest", "--count", "1", "--exec", "echo it cannot be done in this way at all >&2; exit 1"}, 0, nil},
 		{[]string{"dlq", "list"}, 0, []string{"LETTERS"}},

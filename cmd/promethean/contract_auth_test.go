@@ -89,7 +89,7 @@ func TestContractAccess(t *testing.T) {
 	p.refused(403, "forbidden", "PUT", "/topics/app.x", `{"partitions":2}`, app...)
 	p.refused(403, "forbidden", "PUT", "/cursors", `{"topic":"app.x","group":"g","to":{"from":"earliest"}}`, app...)
 	p.refused(403, "forbidden", "GET", "/schemas/other.x", "", app...)
-	p.refused(501, "unsupported", "GET", "/schemas/other.x", "", ops...)
+	p.refused(404, "not_found", "GET", "/schemas/other.x", "", ops...)
 	p.refused(401, "unauthorized", "GET", "/schemas/other.x", "")
 	p.get(nil, 200, "POST", "/pull", `{"topic":"app.x.deep","group":"g","max":1,"wait_ms":0}`, app...)
 	p.refused(403, "forbidden", "POST", "/pull", `{"topic":"other.x","group":"g","max":1,"wait_ms":0}`, app...)

@@ -309,19 +309,12 @@ func walkCloudEvents(p *hub) {
 func walkUnsupported(p *hub) {
 	for _, call := range [][3]string{
 		{"GET", "/at?topic=a.publish&key=k&ts=1", ""},
-		{"GET", "/schemas", ""},
-		{"GET", "/schemas/a.b", ""},
-		{"GET", "/schemas/a.b/latest", ""},
-		{"POST", "/schemas/a.b", `{"schema":{},"compat":"none"}`},
-		{"POST", "/schemas/a.b/check", `{"schema":{}}`},
-		{"POST", "/schemas/a.b/validate", `1`},
 		{"GET", "/views", ""},
 		{"GET", "/views/v/snap/k", ""},
 		{"GET", "/views/v/list", ""},
 		{"GET", "/views/v/watch", ""},
 		{"GET", "/ops/partitions?group=g", ""},
 		{"PUT", "/topics/u.x", `{"compaction":true}`},
-		{"PUT", "/topics/u.x", `{"partitions":2,"dual_write":true}`},
 	} {
 		p.refused(501, "unsupported", call[0], call[1], call[2])
 	}

@@ -320,3 +320,15 @@ func onEach(t *testing.T, test func(t *testing.T, store string)) {
 		test(t, strings.TrimSuffix(url, "/")+fmt.Sprintf("/contract_%d", time.Now().UnixNano()))
 	})
 }
+
+// until waits for a condition.
+func (p *hub) until(what string, ok func() bool) {
+	p.Helper()
+	for over := time.After(30 * time.Second); !ok(); {
+		select {
+		case <-over:
+			p.Fatalf("%s did not come", what)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}

@@ -274,7 +274,7 @@ func walkSubscriptions(p *hub, s *socket) {
 	}
 	other.ok("SUBSCRIBE", `"topics":["w.a","w.b"],"group":"two","opts":{"from":"latest"}`)
 	other.err("unsupported", "SUBSCRIBE", `"topic":"w.a","group":"p","opts":{"partitioned":true}`)
-	other.err("unsupported", "SUBSCRIBE", `"topic":"w.a","group":"n","opts":{"normalise":true}`)
+	other.ok("SUBSCRIBE", `"topic":"w.a","group":"n","opts":{"normalise":true}`)
 	other.err("group_conflict", "SUBSCRIBE", `"topic":"w.a","group":"g","opts":{"maxAttempts":9}`)
 	other.err("invalid_argument", "SUBSCRIBE", `"topic":"w.a","group":""`)
 	other.err("invalid_argument", "SUBSCRIBE", `"topic":"w.a","group":"x","opts":{"ordering":"sideways"}`)

@@ -99,6 +99,16 @@ type advised struct {
 // Unwrap gives the error.
 func (e advised) Unwrap() error { return e.error }
 
+// detailed is an error with more to say than fits on a line. Its details are
+// whole lines, and stand between the error and the advice.
+type detailed struct {
+	error
+	details string
+}
+
+// Unwrap gives the error.
+func (e detailed) Unwrap() error { return e.error }
+
 // misused is an error about how a command is used that is found only once it
 // has begun.
 type misused struct{ error }
@@ -112,6 +122,9 @@ func (a *app) fail(cmd *cobra.Command, err error) {
 	what := strings.ReplaceAll(err.Error(), context.Canceled.Error(), "interrupted")
 	for line := range strings.SplitSeq(what, "\n") {
 		fmt.Fprintf(a.stderr, "promethean: %s\n", printable(line))
+	}
+	if all := (detailed{}); errors.As(err, &all) {
+		fmt.Fprint(a.stderr, all.details)
 	}
 	next := advice(err)
 	if !a.began {
@@ -181,8 +194,9 @@ Exit code 0 means done, 1 failed, 2 used wrongly.`,
 			a.pubCommand(), a.subCommand(), a.tailCommand(), a.historyCommand(), a.replayCommand(), a.exportCommand(), a.importCommand(),
 		}},
 		{"steer", "Look at a hub and steer it:", []*cobra.Command{
-			a.topicsCommand(), a.groupsCommand(), a.lagCommand(), a.cursorCommand(), a.dlqCommand(),
+			a.topicsCommand(), a.groupsCommand(), a.lagCommand(), a.cursorCommand(), a.dlqCommand(), a.schemaCommand(),
 		}},
+		{"sources", "Check sources:", []*cobra.Command{a.lintCommand()}},
 		{"data", "Work on a data directory that no hub has open:", []*cobra.Command{
 			a.checkCommand(), a.logCommand(), a.backupCommand(), a.restoreCommand(),
 		}},

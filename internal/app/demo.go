@@ -149,7 +149,7 @@ const beat = 2 * time.Second
 // startDemo starts the projector and the processes. What it gives stops them.
 func startDemo(ctx context.Context, s *server) (func(context.Context) error, error) {
 	kept := process.HeartbeatRetention
-	if err := setTopics(ctx, s.hub, []config.Topic{{Name: process.HeartbeatTopic, Retention: &kept}}, s.log); err != nil {
+	if err := setTopics(ctx, s.hub, s.schemas, &config.Config{Topics: []config.Topic{{Name: process.HeartbeatTopic, Retention: &kept}}}, s.log); err != nil {
 		return nil, err
 	}
 	projector, err := process.Start(ctx, s.hub, process.Options{Logger: s.log})

@@ -19,6 +19,7 @@ import (
 	"promethean/event"
 	"promethean/gateway"
 	"promethean/internal/app/config"
+	"promethean/schema"
 	"promethean/tracing"
 )
 
@@ -43,6 +44,7 @@ type server struct {
 	level *slog.LevelVar
 
 	hub      *promethean.Hub
+	schemas  *schema.Registry
 	gateway  *gateway.Gateway
 	login    *login        // nil where nobody needs a token
 	certs    *certificates // nil without TLS
@@ -221,9 +223,13 @@ func (s *server) open(ctx context.Context, version string) (err error) {
 	if s.hub, err = openHub(ctx, c, ho); err != nil {
 		return err
 	}
-	if err = setTopics(ctx, s.hub, c.Topics, s.log); err != nil {
+	if s.schemas, err = schema.Open(ctx, s.hub, schema.Options{Logger: s.log}); err != nil {
 		return err
 	}
+	if err = setTopics(ctx, s.hub, s.schemas, c, s.log); err != nil {
+		return err
+	}
+	o.Schemas = s.schemas
 	s.gateway = gateway.New(s.hub, o)
 	if c.Pprof != "" {
 		l, err := net.Listen("tcp", c.Pprof)
@@ -303,6 +309,9 @@ func (s *server) close(within time.Duration) error {
 	s.login.close()
 	if s.pprof != nil {
 		errs = append(errs, s.pprof.Close())
+	}
+	if s.schemas != nil {
+		errs = append(errs, s.schemas.Close())
 	}
 	if s.hub != nil {
 		errs = append(errs, s.hub.Close())

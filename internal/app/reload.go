@@ -1,14 +1,18 @@
 package app
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
 	"promethean"
 	"promethean/internal/app/config"
+	"promethean/schema"
 	"promethean/store"
 )
 
@@ -42,7 +46,7 @@ func (s *server) reload(ctx context.Context, old *config.Config, load func() (*c
 	setLevel(s.level, c.Log)
 	ctx, cancel := context.WithTimeout(ctx, reloadWait)
 	defer cancel()
-	if err := setTopics(ctx, s.hub, c.Topics, s.log); err != nil {
+	if err := setTopics(ctx, s.hub, s.schemas, c, s.log); err != nil {
 		s.log.Error("some topics keep their settings", "err", shown(err))
 	}
 	s.log.Info("the configuration was read again", "config", c.File)
@@ -59,8 +63,8 @@ func (s *server) keep(c, old *config.Config) *config.Config {
 
 // setTopics gives topics the settings that the file names. Those that it leaves
 // out stay as they are, and a topic that has them already is left alone.
-func setTopics(ctx context.Context, hub *promethean.Hub, topics []config.Topic, log *slog.Logger) error {
-	if len(topics) == 0 {
+func setTopics(ctx context.Context, hub *promethean.Hub, reg *schema.Registry, c *config.Config, log *slog.Logger) error {
+	if len(c.Topics) == 0 {
 		return nil
 	}
 	have := make(map[string]store.Settings)
@@ -70,7 +74,7 @@ func setTopics(ctx context.Context, hub *promethean.Hub, topics []config.Topic, 
 		}
 		have[t.Name] = t.Settings
 	}
-	for _, t := range topics {
+	for _, t := range c.Topics {
 		was, exists := have[t.Name]
 		now, changed := was, !exists
 		set(&now.Retention, t.Retention, &changed)
@@ -79,15 +83,70 @@ func setTopics(ctx context.Context, hub *promethean.Hub, topics []config.Topic, 
 		if t.Partitions != nil && max(now.Partitions, 1) != *t.Partitions {
 			now.Partitions, changed = *t.Partitions, true
 		}
-		if !changed {
+		about, err := setSchemas(ctx, reg, &t, &now, c.File, log)
+		if err != nil {
+			return fmt.Errorf("%s: %w", t.Place, err)
+		}
+		if !changed && !about {
 			continue
 		}
-		if err := hub.SetTopic(ctx, t.Name, now); err != nil {
+		if err := reg.Apply(ctx, t.Name, was, now, func() error { return hub.SetTopic(ctx, t.Name, now) }); err != nil {
 			return fmt.Errorf("%s: %w", t.Place, err)
 		}
 		log.Info("topic set", "topic", t.Name, "retention", now.Retention.String(), "max_bytes", now.MaxBytes, "partitions", max(now.Partitions, 1), "async", now.Async)
 	}
 	return nil
+}
+
+// setSchemas loads the schemas of a topic, and changes its settings that are
+// about them.
+func setSchemas(ctx context.Context, reg *schema.Registry, t *config.Topic, s *store.Settings, file string, log *slog.Logger) (changed bool, err error) {
+	was := *s
+	set, err := schema.SettingsOf(was)
+	if err != nil {
+		return false, err
+	}
+	if t.Schemas != nil {
+		set.Dir = beside(*t.Schemas, file)
+		// Files may have come since the last time.
+		fresh, err := reg.Load(ctx, t.Name, set.Dir)
+		if err != nil {
+			return false, err
+		}
+		if fresh {
+			log.Info("schemas registered", "topic", t.Name, "directory", set.Dir, "latest", reg.Latest(t.Name).Version)
+		}
+	}
+	if t.Strict != nil {
+		set.Strict = *t.Strict
+	}
+	if t.LegacyVersion != nil {
+		set.LegacyVersion = *t.LegacyVersion
+	}
+	if t.DualWrite != nil {
+		set.DualWrite = *t.DualWrite
+	}
+	if err := set.Put(s); err != nil {
+		return false, err
+	}
+	return !bytes.Equal(was.Meta, s.Meta), nil
+}
+
+// beside finds a directory that the configuration names: from where the file
+// stands, or else from where the hub was started.
+func beside(dir, file string) string {
+	if filepath.IsAbs(dir) || file == "" {
+		return dir
+	}
+	if there := filepath.Join(filepath.Dir(file), dir); isDir(there) {
+		return there
+	}
+	return dir
+}
+
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 // set changes a setting that was given.

@@ -141,6 +141,11 @@ func (r *remote) adviceOn(e *client.Error) string {
 		return "use a token with the scope that is missing; docs/security.md tells which one each call needs"
 	case "invalid_topic":
 		return "'promethean topics' lists those that there are"
+	case "schema_invalid":
+		if e.Seq > 0 {
+			return "an event that cannot be brought up to the latest version needs an upcaster that knows it; without --normalise it comes as it was stored"
+		}
+		return "'promethean schema show TOPIC' shows the schema; header x-schema-version says that a payload is of an older version"
 	case "group_conflict":
 		return "leave the settings out to use the group as it is, or name another group"
 	case "seq_conflict":

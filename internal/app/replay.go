@@ -27,6 +27,8 @@ type replayOptions struct {
 	limit  int
 	resume string
 	retry  time.Duration
+
+	normalise bool
 }
 
 func (a *app) replayCommand() *cobra.Command {
@@ -57,6 +59,7 @@ next run begins there; the file belongs to that one replay.
 	cmd.Flags().IntVar(&o.limit, "limit", 0, "read so many events at most (default all)")
 	cmd.Flags().StringVar(&o.resume, "resume", "", "file that keeps how far it came")
 	o.flags(cmd)
+	normaliseFlag(cmd, &o.normalise)
 	retryFlag(cmd, &o.retry)
 	fixed(cmd, "from", client.Earliest)
 	a.completeFlag(cmd, "to", func(ctx context.Context, c *client.Client, _ []string) []string { return topicNames(ctx, c) })
@@ -73,7 +76,7 @@ next run begins there; the file belongs to that one replay.
 		if o.from.From == "" {
 			o.from.From = client.Earliest
 		}
-		r := &reading{c: c, topic: args[0], from: o.from.Place}
+		r := &reading{c: c, topic: args[0], from: o.from.Place, normalise: o.normalise}
 		if o.to == "" {
 			return a.replayOut(ctx, r, &o)
 		}
@@ -222,11 +225,15 @@ const saveEvery = time.Second
 
 // load reads the state of an earlier run.
 func (o *replayOptions) load(topic string) (*replayState, error) {
-	sum := sha256.Sum256([]byte(o.from.String() + "\x00" + o.filter.text + "\x00" + o.payload.text + "\x00" + o.key.text))
+	begin := o.from.String()
 	if o.from.From == client.ByTime {
-		// A time may be given as an age, which is another one at each run.
-		sum = sha256.Sum256([]byte("ts\x00" + o.filter.text + "\x00" + o.payload.text + "\x00" + o.key.text))
+		begin = "ts" // it may be given as an age, which is another time at each run
 	}
+	what := begin + "\x00" + o.filter.text + "\x00" + o.payload.text + "\x00" + o.key.text
+	if o.normalise {
+		what += "\x00normalise"
+	}
+	sum := sha256.Sum256([]byte(what))
 	mine := &replayState{Topic: topic, To: o.to, Programs: hex.EncodeToString(sum[:8])}
 	if o.resume == "" {
 		return mine, nil

@@ -54,61 +54,22 @@ only the hub writes to, under dlq. and system., are listed with --all.`,
 }
 
 func (a *app) listTopics(topics []client.TopicInfo) error {
-	return list(a, topics, []string{"TOPIC", "EVENTS", "FIRST", "LAST", "BYTES", "PARTITIONS", "RETENTION", "DURABILITY"}, func(t *client.TopicInfo) []string {
-		return []string{
+	columns := []string{"TOPIC", "EVENTS", "FIRST", "LAST", "BYTES", "PARTITIONS", "RETENTION", "DURABILITY"}
+	// Few topics are in the middle of a change.
+	dual := slices.ContainsFunc(topics, func(t client.TopicInfo) bool { return t.Settings.DualWriteTo != "" })
+	if dual {
+		columns = append(columns, "DUAL WRITE TO")
+	}
+	return list(a, topics, columns, func(t *client.TopicInfo) []string {
+		cells := []string{
 			t.Topic, number(t.Events), number(t.First), number(t.Last), number(t.Bytes),
 			strconv.Itoa(t.Settings.Partitions), cmp.Or(t.Settings.Retention, "for ever"), t.Settings.Durability,
 		}
+		if dual {
+			cells = append(cells, t.Settings.DualWriteTo)
+		}
+		return cells
 	})
-}
-
-func (a *app) topicsSetCommand() *cobra.Command {
-	var retention, size, durability string
-	var partitions int
-	cmd := &cobra.Command{
-		Use:   "set TOPIC",
-		Short: "Change settings of a topic",
-		Long: `Set changes the settings that it names, leaves the others, and makes the topic if
-need be. The value "default" takes a setting back.`,
-		Example: `  promethean topics set heartbeat.received --retention 72h --partitions 8
-  promethean topics set heartbeat.received --max-bytes default`,
-		Args:              takes("TOPIC"),
-		ValidArgsFunction: a.completeNames(1),
-	}
-	cmd.Flags().StringVar(&retention, "retention", "", "how long events are kept, such as 72h or 30d")
-	cmd.Flags().StringVar(&size, "max-bytes", "", "how large the topic may grow, such as 10GiB")
-	cmd.Flags().StringVar(&durability, "durability", "", "when a publish is answered: sync or async")
-	cmd.Flags().IntVar(&partitions, "partitions", 0, "number of partitions")
-	fixed(cmd, "durability", "sync", "async")
-	change := make(map[string]any)
-	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
-		for flag, at := range map[string]struct {
-			name  string
-			value string
-		}{"retention": {"retention", retention}, "max-bytes": {"max_bytes", size}, "durability": {"durability", durability}} {
-			if cmd.Flags().Changed(flag) {
-				change[at.name] = at.value
-				if at.value == "default" {
-					change[at.name] = nil
-				}
-			}
-		}
-		if cmd.Flags().Changed("partitions") {
-			change["partitions"] = partitions
-		}
-		if len(change) == 0 {
-			return misuse(cmd, "name a setting: --retention, --max-bytes, --durability, --partitions")
-		}
-		return nil
-	}
-	cmd.RunE = a.onHub(func(ctx context.Context, c *client.Client, args []string) error {
-		t, err := c.SetTopic(ctx, args[0], change)
-		if err != nil {
-			return err
-		}
-		return a.listTopics([]client.TopicInfo{t})
-	})
-	return cmd
 }
 
 func (a *app) groupsCommand() *cobra.Command {

@@ -62,6 +62,7 @@ tail: nothing is leased or remembered.
 	f.IntVar(&o.batch, "batch", 0, "how many events to take at a time (default 100, with --exec 1)")
 	f.IntVar(&o.count, "count", 0, "end after so many events")
 	f.StringVar(&o.command, "exec", "", "command of the shell that handles each event")
+	normaliseFlag(cmd, &o.normalise)
 	retryFlag(cmd, &o.retry)
 	a.completeGroupFlag(cmd, "group")
 	fixed(cmd, "from", client.Earliest, client.Latest)
@@ -141,7 +142,7 @@ func (g *consumer) settle(ctx context.Context, s client.Settlement) error {
 func (a *app) consume(ctx context.Context, c *client.Client, topic string, o subOptions) error {
 	g := &consumer{
 		c: c, wait: patience{within: o.retry, tell: a.away(nil)},
-		pull: client.PullRequest{Topic: topic, Group: o.group, From: o.from.Place, Settings: o.settings},
+		pull: client.PullRequest{Topic: topic, Group: o.group, From: o.from.Place, Settings: o.settings, Normalise: o.normalise},
 	}
 	if o.batch == 0 {
 		o.batch = 100

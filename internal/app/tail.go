@@ -18,6 +18,8 @@ type tailOptions struct {
 	last  int
 	count int
 	retry time.Duration
+
+	normalise bool
 }
 
 func (a *app) tailCommand() *cobra.Command {
@@ -39,6 +41,7 @@ after the last event, so that nothing is left out.
 	cmd.Flags().Var(&o.from, "from", "where to begin (default latest)")
 	cmd.Flags().IntVarP(&o.last, "last", "n", 0, "begin so many events before the end")
 	cmd.Flags().IntVar(&o.count, "count", 0, "end after so many events")
+	normaliseFlag(cmd, &o.normalise)
 	retryFlag(cmd, &o.retry)
 	cmd.MarkFlagsMutuallyExclusive("from", "last")
 	fixed(cmd, "from", client.Earliest, client.Latest)
@@ -50,6 +53,11 @@ after the last event, so that nothing is left out.
 	}
 	cmd.RunE = a.onHub(func(ctx context.Context, c *client.Client, args []string) error { return a.tail(ctx, c, args[0], o) })
 	return cmd
+}
+
+// normaliseFlag adds the flag that asks for events of the latest version only.
+func normaliseFlag(cmd *cobra.Command, on *bool) {
+	cmd.Flags().BoolVar(on, "normalise", false, "bring events up to the latest version of the topic's schema")
 }
 
 // oneTopic refuses a pattern where the hub takes none.
@@ -72,7 +80,7 @@ func (a *app) tail(ctx context.Context, c *client.Client, topic string, o tailOp
 		o.from = place{client.Place{From: client.BySeq, Seq: end - min(end, uint64(o.last))}}
 	}
 	out := a.events()
-	to := client.TailOptions{From: o.from.Place, GiveUp: o.retry, Lost: a.away(nil)}
+	to := client.TailOptions{From: o.from.Place, GiveUp: o.retry, Lost: a.away(nil), Normalise: o.normalise}
 	if o.retry <= 0 {
 		to.GiveUp = -1
 	}

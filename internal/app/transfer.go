@@ -24,6 +24,8 @@ type reading struct {
 	from  client.Place
 	wait  patience
 
+	normalise bool
+
 	first, until uint64 // the seqs between which it reads
 }
 
@@ -44,7 +46,7 @@ func (r *reading) each(ctx context.Context, do func(*event.Event) error) error {
 		start := last
 		var failed error // of whoever gets the events: no matter of patience
 		err := r.wait.do(ctx, func() error {
-			for e, err := range r.c.Read(ctx, r.topic, client.Place{From: client.BySeq, Seq: last}, client.ReadOptions{Until: r.until}) {
+			for e, err := range r.c.Read(ctx, r.topic, client.Place{From: client.BySeq, Seq: last}, client.ReadOptions{Until: r.until, Normalise: r.normalise}) {
 				if err != nil && last > start && client.Temporary(err) {
 					return nil // there was progress: it is tried anew, with all patience
 				}
@@ -72,6 +74,7 @@ func (a *app) exportCommand() *cobra.Command {
 	var out string
 	var from, to instant
 	var retry time.Duration
+	var normalise bool
 	cmd := &cobra.Command{
 		Use:   "export TOPIC",
 		Short: "Write all events of a topic",
@@ -88,11 +91,12 @@ event. A file that --out names appears once it is whole.
 	cmd.Flags().StringVar(&out, "out", "", "file to write, which must not exist (default standard output)")
 	cmd.Flags().Var(&from, "from-ts", "no event before this time: RFC 3339, epoch ms, or a duration: so long ago")
 	cmd.Flags().Var(&to, "to-ts", "no event after this time")
+	normaliseFlag(cmd, &normalise)
 	retryFlag(cmd, &retry)
 	cmd.RunE = a.onHub(func(ctx context.Context, c *client.Client, args []string) error {
 		bar := a.progress("exporting")
 		defer bar.clear()
-		r := &reading{c: c, topic: args[0], from: client.Place{From: client.Earliest}, wait: patience{within: retry, tell: a.away(bar)}}
+		r := &reading{c: c, topic: args[0], from: client.Place{From: client.Earliest}, normalise: normalise, wait: patience{within: retry, tell: a.away(bar)}}
 		if !from.IsZero() {
 			r.from = client.Place{From: client.ByTime, Time: from.Time}
 		}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"promethean/schema"
 )
 
 // Config is what a hub is told. Load fills in the defaults.
@@ -88,6 +90,12 @@ type Topic struct {
 	MaxBytes   *int64
 	Partitions *int
 	Async      *bool
+	// Schemas is a directory, found from where the file stands, or else from where
+	// the hub is started.
+	Schemas       *string
+	Strict        *bool
+	LegacyVersion *int
+	DualWrite     *schema.Window
 	// Place is where the file names it.
 	Place string
 }

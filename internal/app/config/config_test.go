@@ -65,7 +65,7 @@ drain_timeout: 30
 pprof: 0.0.0.0:6060
 metrics: {namespace: a-b}
 tracing: {otlp_endpoint: collector:4318}
-topics: {a: {retention: soon, max_bytes: -1, partitions: 0, durability: maybe}, "..": {}}
+topics: {a: {retention: soon, max_bytes: -1, partitions: 0, durability: maybe, schemas: "", strict_schema: 1, legacy_version: 0, dual_write: later}, "..": {}}
 `,
 			`p.yaml:1: listen: "7070" is no address such as 127.0.0.1:7070
 p.yaml:2: store: there is no engine "redis": it is memory://, file://DIR, nats://HOST or mongodb://HOST
@@ -84,6 +84,10 @@ p.yaml:11: topics[a].retention: "soon" is no duration such as 90s, 72h or 3d
 p.yaml:11: topics[a].max_bytes: "-1" is no size such as 1MiB, 500MB or 4096
 p.yaml:11: topics[a].partitions: "0" is no number from 1 to 65536
 p.yaml:11: topics[a].durability: "maybe" is none of sync, async
+p.yaml:11: topics[a].schemas: name a directory
+p.yaml:11: topics[a].strict_schema: "1" is neither true nor false
+p.yaml:11: topics[a].legacy_version: "0" is no number from 1 to 999999999
+p.yaml:11: topics[a].dual_write: "later" is not true, false or a time such as 2026-12-31T18:00:00Z
 p.yaml:11: topics: topic: must be segments of a-z and 0-9 joined by single dots, found ".."`,
 		},
 		"tokens": {
@@ -136,7 +140,7 @@ func TestWhatIsNotBuiltIsRefused(t *testing.T) {
 	_, err := load(t, `topics:
   process.state: {compaction: true, history: 24h}
   heartbeat.received:
-    schemas: schemas/heartbeat
+    snapshot: {}
 views:
   processes: {topic: process.state}
 changefeeds: {processes: {}}
@@ -147,7 +151,7 @@ changefeeds: {processes: {}}
 	}
 	want := `p.yaml:2: topics[process.state].compaction is not built yet: leave it out
 p.yaml:2: topics[process.state].history is not built yet: leave it out
-p.yaml:4: topics[heartbeat.received].schemas is not built yet: leave it out
+p.yaml:4: topics[heartbeat.received].snapshot is not built yet: leave it out
 p.yaml:6: views.processes is not built yet: leave it out
 p.yaml:7: changefeeds.processes is not built yet: leave it out`
 	if got := said(err); got != want {
@@ -204,6 +208,8 @@ limits: {payload: 512KiB, connection_rate: 90/m, topic_rate: {a.b: 0.5/s, c: 500
 topics:
   a.b: {retention: 1d12h, max_bytes: 1.5GiB, partitions: 8, durability: async}
   c:
+  d: {schemas: schemas/d, strict_schema: true, legacy_version: 2, dual_write: 2026-12-31T18:00:00+01:00}
+  e: {dual_write: true, strict_schema: false}
 log: &log {level: debug}
 `
 	c, err := load(t, text, Source{})

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -121,7 +122,27 @@ func topicsNode(topics []Topic) *yaml.Node {
 		if t.Async != nil {
 			put(n, "durability", scalar(map[bool]string{true: "async", false: "sync"}[*t.Async]))
 		}
+		if t.Schemas != nil {
+			put(n, "schemas", scalar(*t.Schemas))
+		}
+		if t.Strict != nil {
+			put(n, "strict_schema", truth(*t.Strict))
+		}
+		if t.LegacyVersion != nil {
+			put(n, "legacy_version", &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!int", Value: fmt.Sprint(*t.LegacyVersion)})
+		}
+		switch w := t.DualWrite; {
+		case w == nil:
+		case w.Until.IsZero():
+			put(n, "dual_write", truth(w.On))
+		default:
+			put(n, "dual_write", scalar(w.Until.Format(time.RFC3339)))
+		}
 		all.Content = append(all.Content, scalar(t.Name), n)
 	}
 	return all
+}
+
+func truth(on bool) *yaml.Node {
+	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!bool", Value: fmt.Sprint(on)}
 }

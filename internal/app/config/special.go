@@ -1,14 +1,18 @@
 package config
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
 	"promethean/event"
 	"promethean/gateway/auth"
+	"promethean/schema"
 )
 
 // What the file holds beside single values and lists of texts.
@@ -96,7 +100,7 @@ func (r *reader) topicRates(n *yaml.Node, path string) {
 }
 
 // unbuiltTopic are the settings of topics that will come.
-var unbuiltTopic = []string{"compaction", "dual_write", "history", "legacy_version", "schemas", "snapshot", "strict_schema"}
+var unbuiltTopic = []string{"compaction", "history", "snapshot"}
 
 // topics reads the settings of topics.
 func (r *reader) topics(n *yaml.Node, path string) {
@@ -121,7 +125,7 @@ func (r *reader) topic(n *yaml.Node, path string, t *Topic) {
 		}
 		read := topicSettings[k.Value]
 		if read == nil {
-			known := append([]string{"durability", "max_bytes", "partitions", "retention"}, unbuiltTopic...)
+			known := append(slices.Collect(maps.Keys(topicSettings)), unbuiltTopic...)
 			slices.Sort(known)
 			r.unknown(k, path, known)
 			return
@@ -153,6 +157,35 @@ var topicSettings = map[string]func(t *Topic, s string) error{
 		async := s == "async"
 		t.Async = &async
 		return oneOf("sync", "async")(s)
+	},
+	"schemas": func(t *Topic, s string) error {
+		t.Schemas = &s
+		if s == "" {
+			return errors.New("name a directory")
+		}
+		return nil
+	},
+	"strict_schema": func(t *Topic, s string) error {
+		t.Strict = new(bool)
+		return boolValue{t.Strict}.set(s)
+	},
+	"legacy_version": func(t *Topic, s string) error {
+		t.LegacyVersion = new(int)
+		return intValue{t.LegacyVersion, 1, schema.MaxVersion}.set(s)
+	},
+	"dual_write": func(t *Topic, s string) error {
+		t.DualWrite = new(schema.Window)
+		on := false
+		if err := (boolValue{&on}).set(s); err == nil {
+			t.DualWrite.On = on
+			return nil
+		}
+		until, err := time.Parse(time.RFC3339, s)
+		if err != nil {
+			return fmt.Errorf("%q is not true, false or a time such as 2026-12-31T18:00:00Z", s)
+		}
+		*t.DualWrite = schema.Window{On: true, Until: until.UTC()}
+		return nil
 	},
 }
 
