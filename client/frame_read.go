@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -74,6 +75,7 @@ func (f *frameReader) read(data []byte, in *incoming) error {
 	}
 	var code, msg string
 	var index *int
+	var wrong []FieldError
 	for more := r.Object(); more; more = r.More() {
 		switch string(r.Name()) {
 		case "op":
@@ -87,6 +89,11 @@ func (f *frameReader) read(data []byte, in *incoming) error {
 		case "index":
 			n := int(f.uint())
 			index = &n
+		case "errors":
+			wrong = nil
+			if err := json.Unmarshal(r.Value(), &wrong); err != nil {
+				return fmt.Errorf("%w: errors: %w", errFrame, err)
+			}
 		case "id":
 			in.answer.id = f.id()
 		case "seq":
@@ -133,7 +140,7 @@ func (f *frameReader) read(data []byte, in *incoming) error {
 		return fmt.Errorf("%w: %w", errFrame, err)
 	}
 	if in.op == "ERR" {
-		in.answer.refusal = &Error{Code: code, Message: msg, Index: index}
+		in.answer.refusal = &Error{Code: code, Message: msg, Index: index, Errors: wrong}
 	}
 	return nil
 }

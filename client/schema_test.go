@@ -164,6 +164,14 @@ func TestSchemaCalls(t *testing.T) {
 	if !errors.As(err, &refused) || len(refused.Errors) < 2 || refused.Index == nil {
 		t.Errorf("%+v", refused)
 	}
+	_, err = h.Publish(h.ctx, "beat", map[string]any{"pid": "x"}) // over the WebSocket
+	coded(t, err, "schema_invalid")
+	if err := h.Close(h.ctx); err != nil {
+		t.Error(err)
+	}
+	if !errors.As(err, &refused) || refused.Status != 0 || len(refused.Errors) < 2 || refused.Errors[0].Message == "" {
+		t.Errorf("%+v", refused)
+	}
 }
 
 func TestNormalisedReads(t *testing.T) {

@@ -1,5 +1,5 @@
 import { encodePayload, type NewEvent, type PrometheanEvent } from './event.js';
-import { PrometheanError, type Code } from './errors.js';
+import { PrometheanError, type Code, type FieldError } from './errors.js';
 
 /**
  * Frames over the WebSocket, in text. A frame begins with op and corr: the hub
@@ -29,6 +29,7 @@ export interface Answer {
   index?: number;
   expected?: number;
   actual?: number;
+  errors?: FieldError[];
 }
 
 /** What the hub says about a delivery. */
@@ -73,8 +74,8 @@ export function decode(text: string): Incoming {
 
 /** The error that an ERR tells of. */
 export function errorOf(answer: Answer): PrometheanError {
-  const { code = 'internal', msg = 'the hub gave no reason', index, expected, actual } = answer;
-  return new PrometheanError(code, msg, { index, expected, actual });
+  const { code = 'internal', msg = 'the hub gave no reason', index, expected, actual, errors } = answer;
+  return new PrometheanError(code, msg, { index, expected, actual, errors });
 }
 
 /** What follows op and corr in a PUBLISH of one event. */
