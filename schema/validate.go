@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -242,9 +243,14 @@ func (b *validated) Publish(ctx context.Context, events ...event.Event) ([]prome
 
 // PublishIf is Publish under conditions, where the bus below has it.
 func (b *validated) PublishIf(ctx context.Context, expect []store.Expect, events ...event.Event) ([]promethean.Receipt, error) {
-	list := make([]event.Event, len(events))
+	list := events // copied when one is to be stamped: it is the caller's
 	for i := range events {
-		list[i] = events[i]
+		if k := b.reg.rules(events[i].Topic); len(k.versions) == 0 && !k.settings.Strict {
+			continue
+		}
+		if &list[0] == &events[0] {
+			list = slices.Clone(events)
+		}
 		if err := b.reg.Admit(ctx, &list[i]); err != nil {
 			return nil, fmt.Errorf("publish topic %s: %w", list[i].Topic, &store.EventError{Index: i, Err: err})
 		}
