@@ -93,9 +93,19 @@ func publishOne(c *call) error {
 	}
 	got, err := c.g.publish(c.r.Context(), expect, []event.Event{e})
 	if err != nil {
-		return err
+		return alone(err)
 	}
 	return c.answer(statusOf(&got[0]), append(appendReceipt(nil, &got[0], true), '\n'))
+}
+
+// alone is an error about the only event that there was: which one it was is
+// nothing to tell.
+func alone(err error) error {
+	var row *store.EventError
+	if errors.As(err, &row) {
+		return row.Err
+	}
+	return err
 }
 
 // fill fills an event from the query and the headers of the request.

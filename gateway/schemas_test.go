@@ -88,6 +88,27 @@ func TestNormalisedWebSocket(t *testing.T) {
 	}
 }
 
+// What is wrong with the only event there is comes without its number.
+func TestErrorsOfOneEvent(t *testing.T) {
+	s := serve(t, gateway.Options{})
+	s.evolved("a.b")
+	for _, path := range []string{"/publish/a.b", "/publish/a.c?partition=9", "/publish/dlq.x"} {
+		_, got := s.do("POST", path, `{"c":1}`)
+		if got["index"] != nil || got["detail"] == nil || strings.Contains(got["detail"].(string), "event 0") {
+			t.Errorf("%s: %v", path, got)
+		}
+	}
+	if got := s.want(422, "schema_invalid", "POST", "/publish", `[{"topic":"a.b","payload":1}]`, "Content-Type", "application/json"); got["index"] != 0.0 {
+		t.Errorf("%v", got)
+	}
+	c := s.dial()
+	for _, opts := range []string{"", `,"opts":{"expect_seq":0}`} {
+		if got := c.fails("schema_invalid", "not valid", `{"op":"PUBLISH","topic":"a.b","payload":{"c":1}%s}`, opts); strings.Contains(fmt.Sprint(got["msg"]), "event 0") {
+			t.Errorf("%v", got)
+		}
+	}
+}
+
 func TestNormalisedEvents(t *testing.T) {
 	s := serve(t, gateway.Options{})
 	s.evolved("a.b")

@@ -76,6 +76,9 @@ func (c *connection) publish(f *frame.Frame, size int) error {
 	}
 	got, err := c.g.publish(c.ctx, expect, f.Events)
 	if err != nil {
+		if !f.Batch {
+			err = alone(err)
+		}
 		c.ws.End(c.appendRefusal(c.ws.Begin(), f.Corr, err, wire.PublishFailed, f.Batch))
 	} else {
 		b := frame.AppendOK(c.ws.Begin(), f.Corr)
@@ -155,7 +158,7 @@ func (c *connection) publishGathered(events []event.Event, corrs [][]byte) {
 	}
 	for i := range events {
 		if err != nil {
-			c.refuse(corrs[i], err, wire.PublishFailed)
+			c.refuse(corrs[i], alone(err), wire.PublishFailed)
 			continue
 		}
 		r := &got[i]
