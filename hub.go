@@ -45,7 +45,8 @@ type Options struct {
 // does every decorator. A batch is the primitive of publishing, so that nothing
 // slips past a decorator.
 type Bus interface {
-	// Publish stores events as a whole, in order, durably when it returns.
+	// Publish stores events as a whole, in order, durably when it returns. It
+	// does not keep the list, whose events it may not change.
 	Publish(ctx context.Context, events ...event.Event) ([]Receipt, error)
 	// Subscribe has a handler called for the events of a topic, or of all
 	// topics that fit a pattern, as a member of a durable group.

@@ -283,8 +283,8 @@ func (r *Registry) Apply(ctx context.Context, topic string, was, now store.Setti
 	if err := r.cutover(ctx, &c, quiet); err != nil {
 		return fmt.Errorf("begin dual write of topic %s: %w", topic, err)
 	}
-	r.gate.Lock()
-	defer r.gate.Unlock()
+	r.gate.shut()
+	defer r.gate.open()
 	if err := r.cutover(ctx, &c, quiet); err != nil {
 		return fmt.Errorf("begin dual write of topic %s: %w", topic, err)
 	}

@@ -28,7 +28,7 @@ type dual struct {
 // "" if nowhere.
 func (r *Registry) DualWriteTo(topic string) string {
 	e := r.entry(topic)
-	if !e.settings.DualWrite.Open(r.now()) || len(e.versions) == 0 {
+	if !e.settings.DualWrite.On || len(e.versions) == 0 || !e.settings.DualWrite.Open(r.now()) {
 		return ""
 	}
 	return VersionTopic(topic, e.latest().Version)
@@ -42,8 +42,7 @@ func (b *dual) Publish(ctx context.Context, events ...event.Event) ([]promethean
 // PublishIf is Publish under conditions, where the bus below has it. They are
 // about the topics that are named, not about those of the copies.
 func (b *dual) PublishIf(ctx context.Context, expect []store.Expect, events ...event.Event) ([]promethean.Receipt, error) {
-	b.reg.gate.RLock()
-	defer b.reg.gate.RUnlock()
+	defer b.reg.gate.enter().RUnlock()
 	var list []event.Event
 	for i := range events {
 		if b.reg.DualWriteTo(events[i].Topic) == "" {

@@ -54,7 +54,7 @@ type Registry struct {
 	entries sync.Map
 	// gate is held for reading by what is published through DualWrite, and
 	// briefly for writing where dual write begins after a cutover.
-	gate sync.RWMutex
+	gate gate
 	// registering is held by one registration at a time.
 	registering sync.Mutex
 
@@ -100,7 +100,8 @@ type Version struct {
 
 	parsed  func() (*Schema, error)
 	program func() (*jq.Program, error)
-	stamp   string // what the header of events says
+	stamp   string        // what the header of events says
+	headers event.Headers // the same, of an event that has no others
 }
 
 // Parsed gives the compiled schema.
@@ -196,6 +197,7 @@ func (r *Registry) take(e *event.Event) error {
 func (r *Registry) newVersion(d record) *Version {
 	return &Version{
 		Definition: d.Definition, Function: d.Function, stamp: stampOf(d.Version),
+		headers: event.Headers{{Name: VersionHeader, Value: stampOf(d.Version)}},
 		parsed:  sync.OnceValues(func() (*Schema, error) { return compile(d.Schema) }),
 		program: sync.OnceValues(func() (*jq.Program, error) { return r.compile(d.Upcast) }),
 	}

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"promethean"
 	"promethean/event"
@@ -157,7 +157,10 @@ func (r *Registry) look(ctx context.Context) error {
 // Admit looks at an event that is to be published, and stamps it: it is what
 // [Validate] does with each.
 func (r *Registry) Admit(ctx context.Context, e *event.Event) error {
-	k := r.rules(e.Topic)
+	return r.admit(ctx, r.rules(e.Topic), e)
+}
+
+func (r *Registry) admit(ctx context.Context, k rules, e *event.Event) error {
 	if len(k.versions) == 0 {
 		if k.settings.Strict {
 			return &InvalidError{Topic: e.Topic, Reason: "there is none, and the topic takes no events without (strict_schema): register one"}
@@ -177,7 +180,11 @@ func (r *Registry) Admit(ctx context.Context, e *event.Event) error {
 	if err := v.accept(e.Topic, e.Payload); err != nil {
 		return err
 	}
-	if n == 0 {
+	switch {
+	case n > 0:
+	case len(e.Headers) == 0:
+		e.Headers = v.headers // shared: headers are never changed in place
+	default:
 		e.Headers = e.Headers.Set(VersionHeader, v.stamp)
 	}
 	return nil
@@ -231,6 +238,12 @@ func (r *Registry) Validate(ctx context.Context, topic string, payload []byte, v
 // within a [*store.EventError].
 func Validate(bus promethean.Bus, reg *Registry) promethean.Bus { return &validated{bus, reg} }
 
+// copies are lists of events that were stamped. A bus does not keep what it is
+// given to publish; those that grew large are left to the collector.
+var copies = sync.Pool{New: func() any { return new([]event.Event) }}
+
+const maxCopies = 256
+
 type validated struct {
 	promethean.Bus
 	reg *Registry
@@ -244,16 +257,25 @@ func (b *validated) Publish(ctx context.Context, events ...event.Event) ([]prome
 // PublishIf is Publish under conditions, where the bus below has it.
 func (b *validated) PublishIf(ctx context.Context, expect []store.Expect, events ...event.Event) ([]promethean.Receipt, error) {
 	list := events // copied when one is to be stamped: it is the caller's
+	var kept *[]event.Event
 	for i := range events {
-		if k := b.reg.rules(events[i].Topic); len(k.versions) == 0 && !k.settings.Strict {
+		k := b.reg.rules(events[i].Topic)
+		if len(k.versions) == 0 && !k.settings.Strict {
 			continue
 		}
-		if &list[0] == &events[0] {
-			list = slices.Clone(events)
+		if kept == nil {
+			kept = copies.Get().(*[]event.Event)
+			list = append((*kept)[:0], events...)
 		}
-		if err := b.reg.Admit(ctx, &list[i]); err != nil {
+		if err := b.reg.admit(ctx, k, &list[i]); err != nil {
 			return nil, fmt.Errorf("publish topic %s: %w", list[i].Topic, &store.EventError{Index: i, Err: err})
 		}
 	}
-	return promethean.PublishIf(ctx, b.Bus, expect, list...)
+	got, err := promethean.PublishIf(ctx, b.Bus, expect, list...)
+	if kept != nil && cap(list) <= maxCopies {
+		clear(list)
+		*kept = list[:0]
+		copies.Put(kept)
+	}
+	return got, err
 }
