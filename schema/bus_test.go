@@ -209,6 +209,8 @@ func TestSubscribeNormalised(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	buried := w.hub.Log().Watch("dlq." + topic)
+	defer buried.Stop()
 	got := make(chan string, 10)
 	sub, err := schema.SubscribeNormalised(w.ctx, w.hub, w.reg, topic, "g", func(_ context.Context, e event.Event, _ *promethean.Delivery) error {
 		got <- string(e.Payload)
@@ -228,6 +230,11 @@ func TestSubscribeNormalised(t *testing.T) {
 	}
 	if slices.Sort(list); !slices.Equal(list, []string{`{"mem":{"mib":1},"pid":1}`, `{"mem":{"mib":2},"pid":2}`, `{"pid":4,"mem":{"mib":4}}`}) {
 		t.Errorf("%v", list)
+	}
+	select {
+	case <-buried.C:
+	case <-time.After(10 * time.Second):
+		t.Error("no dead letter")
 	}
 	if err := sub.Stop(w.ctx); err != nil {
 		t.Error(err)
