@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"promethean"
 	"promethean/gateway"
@@ -42,6 +43,22 @@ func (s *served) lost(topic string) {
 	}
 }
 
+// letter waits for the only dead letter of a group.
+func (s *served) letter(topic, group string) any {
+	s.Helper()
+	for over := time.After(patience); ; {
+		dead := s.want(200, "", "GET", "/dlq/"+topic+"?group="+group, "")
+		if records := dead["records"].([]any); len(records) == 1 {
+			return records[0]
+		}
+		select {
+		case <-over:
+			s.Fatalf("%v", dead)
+		case <-time.After(5 * time.Millisecond): // it is being written
+		}
+	}
+}
+
 func TestNormalisedWebSocket(t *testing.T) {
 	s := serve(t, gateway.Options{})
 	s.evolved("a.b")
@@ -67,9 +84,8 @@ func TestNormalisedWebSocket(t *testing.T) {
 		if !slices.Equal(got, []string{"1/2/1", "2/2/1"}) {
 			t.Errorf("%s: %v", name, got)
 		}
-		dead := s.want(200, "", "GET", "/dlq/a.b?group="+name, "")
-		if records := dead["records"].([]any); len(records) != 1 || !strings.Contains(fmt.Sprint(records[0]), "map[c:1]") {
-			t.Errorf("%s: %v", name, dead)
+		if letter := s.letter("a.b", name); !strings.Contains(fmt.Sprint(letter), "map[c:1]") {
+			t.Errorf("%s: %v", name, letter)
 		}
 	}
 	// All that is wrong is named, and what came with it is not held back.
@@ -220,6 +236,7 @@ func TestTransformedLetters(t *testing.T) {
 	if p := s.pull(`{"topic":"a.b","group":"g","wait_ms":100,"opts":{"from":"earliest","normalise":true}}`); len(p.Events) != 0 {
 		t.Errorf("%+v", p)
 	}
+	s.letter("a.b", "g")
 	got := s.want(400, "invalid_argument", "POST", "/dlq/a.b/replay", `{"transform":"{d: .payload.c}"}`)
 	if !strings.Contains(got["detail"].(string), "0 were replayed") {
 		t.Errorf("%v", got)
