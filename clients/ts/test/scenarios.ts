@@ -122,8 +122,8 @@ export const scenarios: Record<string, (w: World) => Promise<void>> = {
       equal(sorted(await hub.schemas.validate(topic, { pid: 1, mem_mb: 2 }, 1)), { errors: [], valid: true, version: 1 }, 'valid');
       const invalid = await hub.schemas.validate(topic, { payload: 1 });
       check(!invalid.valid && invalid.version === 2 && invalid.errors.length > 1 && invalid.errors[0]!.message, `errors: ${JSON.stringify(invalid)}`);
-      const refused = await failureOf(hub.publish(topic, { pid: 'x' }));
-      check(refused.code === 'schema_invalid' && refused.errors?.some((e) => e.path === '/pid'), `publish: ${JSON.stringify(refused)}`);
+      const invalidPublish = await failureOf(hub.publish(topic, { pid: 'x' }));
+      check(invalidPublish.code === 'schema_invalid' && invalidPublish.errors?.some((e) => e.path === '/pid'), `publish: ${JSON.stringify(invalidPublish)}`);
       const settings = (await hub.setTopic(topic, { legacy_version: 1, dual_write: true })).settings;
       equal([settings.legacy_version, settings.dual_write, settings.dual_write_to], [1, true, `${topic}.v2`], 'settings');
     }),
