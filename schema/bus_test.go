@@ -174,6 +174,10 @@ func TestFunctions(t *testing.T) {
 	if err := w.reg.AddUpcaster(w.ctx, topic, 1, rename); err != nil {
 		t.Fatal(err)
 	}
+	// A program beside the function is what others run: it is tried as well.
+	if _, _, err := w.reg.Register(w.ctx, schema.Definition{Topic: topic, Schema: v2, Upcast: "."}); !errors.As(err, &conflict) {
+		t.Errorf("%v", err)
+	}
 	if v := w.register(schema.Definition{Topic: topic, Schema: v2}); !v.Function {
 		t.Errorf("%+v", v)
 	}

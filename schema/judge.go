@@ -53,7 +53,7 @@ func (r *Registry) judge(ctx context.Context, e *entry, d Definition) (*candidat
 		return nil, err
 	}
 	c := &candidate{record: record{Definition: d}}
-	var up Upcaster
+	var ups []Upcaster // all that readers may use: each must do
 	if d.Upcast != "" {
 		if last == nil {
 			return nil, fmt.Errorf("%w: upcast: there is no version before this one", ErrInvalidSchema)
@@ -62,13 +62,13 @@ func (r *Registry) judge(ctx context.Context, e *entry, d Definition) (*candidat
 		if err != nil {
 			return nil, fmt.Errorf("%w: upcast: %w", ErrInvalidSchema, err)
 		}
-		up = jqUpcaster(program)
+		ups = append(ups, jqUpcaster(program))
 	}
 	if last == nil {
 		return c, nil
 	}
 	if f := r.function(d.Topic, last.Version); f != nil {
-		up, c.Function = f, d.Upcast == ""
+		ups, c.Function = append(ups, f), d.Upcast == ""
 	}
 	before := e.versions[len(e.versions)-1:]
 	if mode.Transitive() {
@@ -80,7 +80,7 @@ func (r *Registry) judge(ctx context.Context, e *entry, d Definition) (*candidat
 			return nil, fmt.Errorf("schema of topic %s, version %d: %w", d.Topic, v.Version, err)
 		}
 		rest := mode
-		if up != nil {
+		if len(ups) > 0 {
 			rest = mode.WithoutBackward() // the trial says more
 		}
 		for _, p := range compat.Check(old.Tree(), next.Tree(), rest, d.Lenient) {
@@ -90,7 +90,16 @@ func (r *Registry) judge(ctx context.Context, e *entry, d Definition) (*candidat
 			c.problems = append(c.problems, p)
 		}
 	}
-	if up != nil {
+	if len(ups) > 0 && mode.Transitive() && mode.DemandsBackward() {
+		// The trial is from the version before; those before that must come to it.
+		for _, v := range e.versions[:len(e.versions)-1] {
+			if e.through[v.Version] == nil {
+				c.problems = append(c.problems, compat.Problem{Rule: "upcast_missing", Detail: fmt.Sprintf(
+					"%v, so that its documents cannot be brought up to version %d: ask for less than %s", e.missing(v.Version), d.Version, mode)})
+			}
+		}
+	}
+	for _, up := range ups {
 		problems, err := r.try(ctx, e, d, next, up)
 		if err != nil {
 			return nil, err

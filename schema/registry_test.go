@@ -73,6 +73,22 @@ func TestRegister(t *testing.T) {
 	}
 }
 
+// A promise about all versions needs a way from each of them.
+func TestTransitiveNeedsEveryHop(t *testing.T) {
+	w := start(t)
+	w.register(schema.Definition{Topic: topic, Schema: v1})
+	w.register(schema.Definition{Topic: topic, Schema: v2, Compat: compat.None})
+	d := schema.Definition{Topic: topic, Schema: v3, Upcast: to3, Compat: compat.BackwardTransitive}
+	problems, err := w.reg.Check(w.ctx, d)
+	if err != nil || len(problems) != 1 || problems[0].Rule != "upcast_missing" || !strings.Contains(problems[0].Detail, "from version 1 to 2") {
+		t.Errorf("%+v %v", problems, err)
+	}
+	d.Compat = compat.Backward
+	if problems, err := w.reg.Check(w.ctx, d); err != nil || len(problems) != 0 {
+		t.Errorf("%+v %v", problems, err)
+	}
+}
+
 // Stored events that an upcaster would break keep it out.
 func TestTriedOnWhatIsStored(t *testing.T) {
 	w := start(t)

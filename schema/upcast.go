@@ -100,7 +100,7 @@ func (v *Version) lazyUpcaster() Upcaster {
 		if err != nil {
 			return nil, err
 		}
-		return p.Run(ctx, e.Payload)
+		return jqUpcaster(p)(ctx, e)
 	}
 }
 
