@@ -1,7 +1,9 @@
 package store
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 
 	"promethean/event"
 )
@@ -37,8 +39,46 @@ func Cut(list []event.Event, events, bytes int) (out [][]event.Event) {
 // Compacts is the ability to remove single superseded events.
 type Compacts interface {
 	// Compact removes, of every key of the topic, all events but the last
-	// among those with a seq below before.
-	Compact(ctx context.Context, topic string, before uint64) error
+	// among those with a seq below c.Before, and that one too if it is below
+	// c.Tombstones and a tombstone. Events without a key stay. What it removes
+	// is gone as if it had been trimmed: no read yields it, its id is not
+	// known, and its space returns to the disk; seqs are not given again, and
+	// Bounds.Last stays. The events of a key go in the order of their seqs: what
+	// is left of a key is, at every moment, its events from some seq on. It
+	// returns once that is durable, and may be called
+	// while events are appended, read and trimmed; a call that ends early has
+	// removed some of what it was to remove.
+	Compact(ctx context.Context, topic string, c Compaction) (Compacted, error)
+}
+
+// Compaction says what to remove.
+type Compaction struct {
+	Before, Tombstones uint64
+}
+
+// Compacted says what was done.
+type Compacted struct {
+	// Removed is how many events are gone, Kept how many of those below Before
+	// are left, and Bytes about how much space was given back.
+	Removed, Kept uint64
+	Bytes         int64
+	// MaxTS is the largest TS of a tombstone that was removed as the last
+	// event of its key; 0 if none was.
+	MaxTS int64
+}
+
+// Tombstone says whether a payload deletes what its key stands for: null, or an
+// object in which _deleted is true.
+func Tombstone(payload []byte) bool {
+	if string(payload) == "null" {
+		return true
+	}
+	// Few payloads have the word in them, and those are parsed.
+	if !bytes.Contains(payload, []byte("_deleted")) {
+		return false
+	}
+	var fields map[string]json.RawMessage
+	return json.Unmarshal(payload, &fields) == nil && string(fields["_deleted"]) == "true"
 }
 
 // BacksUp is the ability to copy a running store.

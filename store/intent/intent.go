@@ -59,8 +59,22 @@ type sharedLog struct {
 	store.Leases
 }
 
+// Unwrap gives the engine, for [store.As].
+func (l *Log) Unwrap() any { return l.Engine }
+
 // SharedByProcesses is the ability [store.Shared].
 func (sharedLog) SharedByProcesses() {}
+
+// compactLog and sharedCompactLog are those over an engine that compacts.
+type compactLog struct {
+	*Log
+	store.Compacts
+}
+
+type sharedCompactLog struct {
+	sharedLog
+	store.Compacts
+}
 
 // Wrap gives an engine that takes batches over several topics. One that does so
 // by itself is returned as it is. Closing it closes the engine.
@@ -79,9 +93,16 @@ func Wrap(e Engine, o Options) Engine {
 		l.events, l.bytes = b.MaxBatch()
 	}
 	l.roller.begin(l)
+	compacts, _ := e.(store.Compacts)
 	leases, ok := e.(store.Leases)
-	if _, shared := e.(store.Shared); shared && ok {
+	_, shared := e.(store.Shared)
+	switch shared = shared && ok; {
+	case shared && compacts != nil:
+		return sharedCompactLog{sharedLog{l, leases}, compacts}
+	case shared:
 		return sharedLog{l, leases}
+	case compacts != nil:
+		return compactLog{l, compacts}
 	}
 	return l
 }

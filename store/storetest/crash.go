@@ -161,7 +161,9 @@ func (d typedDisk[F]) open() (Engine, error) {
 //   - whatever was visible to a reader is there too;
 //   - of what was under way, each batch is there as a whole, over topics and
 //     with its settlement, or not at all, and does not come back later;
-//   - seqs have no gaps, and none holds another event than before;
+//   - seqs have no gaps but where events were superseded and a compaction was
+//     to remove them, and none holds another event than before; what a finished
+//     compaction removed does not come back;
 //   - indexes by id and key agree with the log;
 //   - the store takes retries and new events, and survives a second crash, in
 //     the middle of recovery and after it.
@@ -233,8 +235,8 @@ func (w workload) crash(d disk, k int) error {
 // aftermath opens what a crash has left, judges it, goes on working, and
 // crashes again.
 func (w workload) aftermath(d disk, book *ledger, seed uint64, early bool) error {
-	rng := newRand(w.o.Seed, seed)
-	if early { // in the middle of recovery
+	rng := newRand(w.o.Seed, ^seed) // no actor of the workload has these numbers
+	if early {                      // in the middle of recovery
 		d.CrashAt(1+rng.IntN(40), true)
 		e, err := d.open()
 		if err != nil {

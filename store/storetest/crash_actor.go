@@ -59,22 +59,24 @@ func (a *actor) play(steps int) error {
 func (a *actor) step() error {
 	a.count++
 	switch p := a.rng.IntN(100); {
-	case p < 28:
+	case p < 24:
 		return a.append(store.Batch{Events: a.events(1)})
-	case p < 46:
+	case p < 42:
 		return a.append(store.Batch{Events: a.events(2 + a.rng.IntN(5))})
-	case p < 56:
+	case p < 52:
 		return a.append(store.Batch{Events: a.events(1 + a.rng.IntN(2)), Async: true})
-	case p < 63:
+	case p < 59:
 		return a.again()
-	case p < 73:
+	case p < 69:
 		return a.settle(a.events(1 + a.rng.IntN(2)))
-	case p < 79:
+	case p < 75:
 		return a.settle(nil)
-	case p < 84:
+	case p < 80:
 		return a.putCursor(&a.put)
-	case p < 89:
+	case p < 85:
 		return a.trim()
+	case p < 89:
+		return a.compact()
 	case p < 92:
 		return a.set()
 	case p < 96 || !a.alone:
@@ -104,6 +106,9 @@ func (a *actor) event(topic string) event.Event {
 	e.Payload = json.RawMessage(fmt.Sprintf(`{"fill":"%s"}`, fill))
 	if k := a.rng.IntN(a.keys); k > 0 {
 		e.Key = fmt.Sprintf("key-%d", k)
+	}
+	if a.rng.IntN(12) == 0 {
+		e.Payload = json.RawMessage(`{"_deleted":true}`)
 	}
 	return e
 }
@@ -205,6 +210,36 @@ func (a *actor) trim() error {
 		return err
 	}
 	a.r.book.acceptTrim(topic, before)
+	return nil
+}
+
+// compact compacts a topic below a seq up to which everything is visible, so
+// that it can be told what is to go.
+func (a *actor) compact() error {
+	e, ok := a.r.engine().(store.Compacts)
+	if !ok {
+		return a.trim()
+	}
+	topic := a.own[a.rng.IntN(2)]
+	log, err := readAll(context.Background(), a.r.engine(), store.Query{Topic: topic})
+	if err := cmp.Or(err, a.r.over()); err != nil {
+		return err
+	}
+	if len(log) == 0 {
+		return a.append(store.Batch{Events: a.events(1)})
+	}
+	last := log[len(log)-1].Seq
+	c := store.Compaction{Before: last + 1 - uint64(a.rng.IntN(int(min(last, 4)))), Tombstones: uint64(a.rng.IntN(int(last) + 2))}
+	gone := superseded(log, c)
+	a.r.book.tryCompact(topic, gone)
+	got, err := e.Compact(context.Background(), topic, c)
+	if err := cmp.Or(err, a.r.over()); err != nil {
+		return err
+	}
+	if got.Removed != uint64(len(gone)) {
+		return broken("compact topic %s %+v: %+v, want %d events removed", topic, c, got, len(gone))
+	}
+	a.r.book.acceptCompact(topic, gone)
 	return nil
 }
 

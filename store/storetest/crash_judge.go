@@ -51,13 +51,13 @@ func readContents(e Engine) (*contents, error) {
 // agrees asks for the events of a topic in all other ways.
 func agrees(ctx context.Context, e Engine, topic store.Topic, log []event.Event) error {
 	b := topic.Bounds
-	if uint64(len(log)) != b.Last-b.First+1 {
+	if b.Empty() != (len(log) == 0) || len(log) > 0 && (log[0].Seq != b.First || log[len(log)-1].Seq > b.Last) {
 		return broken("topic %s: bounds say %d to %d, and there are %d events", topic.Name, b.First, b.Last, len(log))
 	}
 	ids, keys := make(map[event.ID]bool), make(map[string]bool)
 	for i, ev := range log {
-		if ev.Seq != b.First+uint64(i) {
-			return broken("topic %s: seq %d where %d must stand", topic.Name, ev.Seq, b.First+uint64(i))
+		if i > 0 && ev.Seq <= log[i-1].Seq {
+			return broken("topic %s: seq %d behind %d", topic.Name, ev.Seq, log[i-1].Seq)
 		}
 		if ids[ev.ID] {
 			return broken("topic %s: seq %d has the id of an earlier event", topic.Name, ev.Seq)
@@ -183,8 +183,25 @@ func (l *ledger) judgeTopic(c *contents, name string, n *topicNotes) error {
 		return broken("topic %s: the last seq is %d, and %d was visible", name, b.Last, n.seenLast)
 	case b.First < min(n.mustTrim, b.Last+1):
 		return broken("topic %s: the first seq is %d, and all below %d were trimmed", name, b.First, n.mustTrim)
-	case b.First > max(n.mayTrim, 1):
-		return broken("topic %s: the first seq is %d, and only those below %d were to be trimmed", name, b.First, n.mayTrim)
+	}
+	there := make(map[uint64]bool)
+	for _, e := range c.logs[name] {
+		there[e.Seq] = true
+	}
+	for seq := max(n.mayTrim, 1); seq <= b.Last; seq++ {
+		if _, may := n.compacted[seq]; !there[seq] && !may {
+			return broken("topic %s: seq %d is missing between %d and %d, and was neither below %d, where events were to be trimmed, nor to be compacted", name, seq, b.First, b.Last, n.mayTrim)
+		}
+	}
+	for seq, must := range n.compacted {
+		if must && there[seq] {
+			return broken("topic %s: seq %d is there, and was compacted", name, seq)
+		}
+		if there[seq] {
+			delete(n.compacted, seq) // nobody goes on with what was cut off
+		} else {
+			n.compacted[seq] = true
+		}
 	}
 	n.accepted, n.mustTrim = b.Last, b.First
 	// Settings are the last that was answered, or one that was tried later.
@@ -210,6 +227,9 @@ func (l *ledger) judgeAttempt(c *contents, a *attempt, there map[eventName]uint6
 			seqs[i] = seq
 		case a.seqs != nil && a.seqs[i] < n.mustTrim && (a.durable || n.seen[a.seqs[i]] == e.ID):
 			seqs[i] = a.seqs[i] // it was there and is trimmed
+			present++
+		case a.seqs != nil && n.compacted[a.seqs[i]]:
+			seqs[i] = a.seqs[i] // it was visible, and is superseded
 			present++
 		case a.seqs != nil && a.seqs[i] < n.mustTrim:
 			seqs[i] = a.seqs[i] // trimmed or lost, and nobody can tell

@@ -55,6 +55,9 @@ type topicNotes struct {
 	seenLast uint64
 	// Trims: up to where events may be gone, and up to where they must be.
 	mayTrim, mustTrim uint64
+	// compacted has what a compaction was to remove, and whether it must be
+	// gone.
+	compacted map[uint64]bool
 	// settings were tried in this order; those before sure are replaced.
 	settings []store.Settings
 	sure     int
@@ -87,6 +90,7 @@ func (l *ledger) clone() *ledger {
 	for name, n := range l.topics {
 		m := *n
 		m.seen, m.settings = maps.Clone(n.seen), slices.Clone(n.settings)
+		m.compacted = maps.Clone(n.compacted)
 		c.topics[name] = &m
 	}
 	for name, p := range l.puts {
@@ -107,7 +111,7 @@ func (l *ledger) add(a *attempt) {
 func (l *ledger) topic(name string) *topicNotes {
 	n := l.topics[name]
 	if n == nil {
-		n = &topicNotes{seen: make(map[uint64]event.ID)}
+		n = &topicNotes{seen: make(map[uint64]event.ID), compacted: make(map[uint64]bool)}
 		l.topics[name] = n
 	}
 	return n
@@ -164,10 +168,11 @@ func (l *ledger) any(rng *rand.Rand, actor string) *attempt {
 	return fit[rng.IntN(len(fit))]
 }
 
-// trimmed says whether an event of a may be trimmed.
+// trimmed says whether an event of a may be trimmed or compacted.
 func (l *ledger) trimmed(a *attempt) bool {
 	for i, e := range a.events {
-		if a.seqs[i] < l.topic(e.Topic).mayTrim {
+		n := l.topic(e.Topic)
+		if _, ok := n.compacted[a.seqs[i]]; ok || a.seqs[i] < n.mayTrim {
 			return true
 		}
 	}
@@ -204,6 +209,26 @@ func (l *ledger) acceptTrim(topic string, before uint64) {
 	defer l.mu.Unlock()
 	n := l.topic(topic)
 	n.mustTrim = max(n.mustTrim, min(before, n.accepted+1))
+}
+
+func (l *ledger) tryCompact(topic string, gone map[uint64]bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := l.topic(topic)
+	for seq := range gone {
+		if _, ok := n.compacted[seq]; !ok {
+			n.compacted[seq] = false // it may be gone from now on
+		}
+	}
+}
+
+func (l *ledger) acceptCompact(topic string, gone map[uint64]bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := l.topic(topic)
+	for seq := range gone {
+		n.compacted[seq] = true
+	}
 }
 
 func (l *ledger) trySet(topic string, s store.Settings) {
@@ -264,6 +289,9 @@ func (l *ledger) show(e *event.Event) error {
 		return broken("topic %s, seq %d: an event that was not there after a crash has come back: %s", e.Topic, e.Seq, show(e))
 	}
 	n := l.topic(e.Topic)
+	if n.compacted[e.Seq] {
+		return broken("topic %s, seq %d: an event that was compacted has come back: %s", e.Topic, e.Seq, show(e))
+	}
 	if id, ok := n.seen[e.Seq]; ok && id != e.ID {
 		return broken("topic %s, seq %d: shows event %s, and showed %s before", e.Topic, e.Seq, e.ID, id)
 	}

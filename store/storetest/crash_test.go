@@ -64,6 +64,8 @@ func TestCrashSuitesNotice(t *testing.T) {
 		{"torn tail kept", keepTail, crash},
 		{"settlement apart", settleApart, crash},
 		{"trims forgotten", forgetTrim, crash},
+		{"compactions forgotten", forgetCompact, crash},
+		{"compacts too much", compactMore, crash},
 		{"goes on after a failure", goOnAfterFailure, faultsOf},
 		{"no checksum, rot", noChecksum, rots},
 		{"damage taken for empty", silentReset, rots},

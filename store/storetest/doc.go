@@ -8,6 +8,8 @@
 //   - [Faults]: the same workload with a disk that fails instead.
 //   - [Rot]: single damaged bytes, which must be noticed or not matter.
 //   - [Bench]: figures that can be compared between engines.
+//   - [RunDocs], [DocsModel], [DocsCrash], [DocsFaults]: the same for documents,
+//     compared with [DocsReference].
 //
 // An engine's test is a few lines:
 //

@@ -82,6 +82,7 @@ const (
 	needsSettles
 	needsTopics
 	needsLeases
+	needsCompacts
 )
 
 // Cases lists all conformance cases. [Run] runs them; who wants a single one
@@ -91,6 +92,7 @@ func Cases() []Case {
 		orderCases, concurrentCases, atomicCases, idempotenceCases, expectCases,
 		readCases, locateCases, trimCases, topicCases, cursorCases, settleCases,
 		leaseCases, watchCases, asyncCases, cancelCases, lifecycleCases, inputCases,
+		compactCases,
 	)
 }
 
@@ -135,6 +137,9 @@ func (c Case) Run(t testing.TB, h Harness) {
 	}
 	if _, ok := x.e.(store.Leases); !ok && c.needs&needsLeases != 0 {
 		t.Skipf("%s: lacks the port Leases", h.Name)
+	}
+	if _, ok := x.e.(store.Compacts); !ok && c.needs&needsCompacts != 0 {
+		t.Skipf("%s: lacks the ability Compacts", h.Name)
 	}
 	c.run(x)
 }

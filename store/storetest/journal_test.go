@@ -32,6 +32,8 @@ const (
 	keepTail              // appends behind a torn frame instead of cutting it off
 	settleApart           // writes settlements as a batch of their own
 	forgetTrim            // does not write trims
+	forgetCompact         // does not write compactions
+	compactMore           // removes the last event of each key too
 	goOnAfterFailure      // takes batches after a failed sync
 	silentReset           // takes a damaged journal for an empty one
 	dropDamaged           // takes damage for a torn tail
@@ -56,17 +58,21 @@ var (
 	_ Engine             = (*journal)(nil)
 	_ store.Settles      = (*journal)(nil)
 	_ store.AtomicTopics = (*journal)(nil)
+	_ store.Compacts     = (*journal)(nil)
 )
 
 // change is what one frame holds; one of the fields is set.
 type change struct {
 	Batch    *store.Batch
 	Trim     *uint64
+	Compact  *store.Compaction
 	Settings *store.Settings
 	Put      *store.Cursor
 	Delete   *uint64
 	Topic    string
 	Group    string
+
+	compacted store.Compacted // what a compaction did
 }
 
 // to makes the change in a reference.
@@ -77,6 +83,8 @@ func (c *change) to(r *Reference) (got []store.Appended, version uint64, err err
 		got, err = r.Append(ctx, *c.Batch)
 	case c.Trim != nil:
 		err = r.Trim(ctx, c.Topic, *c.Trim)
+	case c.Compact != nil:
+		c.compacted, err = r.Compact(ctx, c.Topic, *c.Compact)
 	case c.Settings != nil:
 		err = r.SetTopic(ctx, c.Topic, *c.Settings)
 	case c.Put != nil:
@@ -272,8 +280,10 @@ func (j *journal) commit(ctx context.Context, c *change) ([]store.Appended, uint
 // parts are the frames of a change: one, unless the journal is flawed.
 func (j *journal) parts(c *change) []*change {
 	switch {
-	case j.flaw == forgetTrim && c.Trim != nil:
+	case j.flaw == forgetTrim && c.Trim != nil, j.flaw == forgetCompact && c.Compact != nil:
 		return nil
+	case j.flaw == compactMore && c.Compact != nil:
+		return []*change{{Topic: c.Topic, Trim: &c.Compact.Before}}
 	case j.flaw == frameEach && c.Batch != nil && len(c.Batch.Events) > 1:
 		var parts []*change
 		for i := range c.Batch.Events {
@@ -344,6 +354,12 @@ func (j *journal) Append(ctx context.Context, b store.Batch) ([]store.Appended, 
 func (j *journal) Trim(ctx context.Context, topic string, before uint64) error {
 	_, _, err := j.commit(ctx, &change{Topic: topic, Trim: &before})
 	return err
+}
+
+func (j *journal) Compact(ctx context.Context, topic string, c store.Compaction) (store.Compacted, error) {
+	x := &change{Topic: topic, Compact: &c}
+	_, _, err := j.commit(ctx, x)
+	return x.compacted, err
 }
 
 func (j *journal) SetTopic(ctx context.Context, topic string, s store.Settings) error {

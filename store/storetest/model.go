@@ -43,6 +43,9 @@ func Model(t *testing.T, h Harness) {
 			"put cursor":    m.putCursor,
 			"delete cursor": m.deleteCursor,
 		}
+		if _, ok := m.e.(store.Compacts); ok {
+			actions["compact"], actions["compact again"] = m.compact, m.compact
+		}
 		if h.Reopen != nil {
 			actions["reopen"] = func(*rapid.T) { m.e = h.Reopen(t, m.e) }
 		}
@@ -119,6 +122,8 @@ func (m *model) event(rt *rapid.T, topic string) event.Event {
 	case 2:
 		e.Headers = event.Headers{{Name: "x-a", Value: "v"}}
 		e.Tags, e.CausedBy = []string{"t"}, []string{"c", "d"}
+	case 4, 5, 6, 7, 8, 9, 10, 11:
+		e.Payload = json.RawMessage(rapid.SampledFrom([]string{`null`, `{"_deleted":true}`, `{"_deleted":false}`, `{"a":{"_deleted":true}}`}).Draw(rt, "tombstone"))
 	case 3:
 		e.Payload = sized(topic, rapid.IntRange(2, min(m.h.Payload, 9000)).Draw(rt, "size")).Payload
 	}
@@ -266,6 +271,20 @@ func (m *model) trim(rt *rapid.T) {
 	topic := modelTopics.Draw(rt, "topic")
 	before := m.seq(rt, topic, "before")
 	m.agree("trim", m.e.Trim(m.ctx, topic, before), m.ref.Trim(m.ctx, topic, before))
+}
+
+func (m *model) compact(rt *rapid.T) {
+	topic := modelTopics.Draw(rt, "topic")
+	c := store.Compaction{Before: m.seq(rt, topic, "before"), Tombstones: m.seq(rt, topic, "tombstones")}
+	got, err := m.e.(store.Compacts).Compact(m.ctx, topic, c)
+	want, wantErr := m.ref.Compact(m.ctx, topic, c)
+	if !m.agree(fmt.Sprintf("compact %+v", c), err, wantErr) {
+		return
+	}
+	got.Bytes, want.Bytes = 0, 0 // about
+	if got != want {
+		m.t.Fatalf("compact %+v: %+v, want %+v", c, got, want)
+	}
 }
 
 func (m *model) setTopic(rt *rapid.T) {

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"sort"
 	"sync"
 
 	"promethean/event"
@@ -14,8 +15,8 @@ import (
 
 // Reference is a store.Log and store.Cursors in memory, made of plain maps and
 // one mutex: slow and obviously right. The suites are tried on it, and [Model]
-// compares engines with it. It has the abilities Settles, AtomicTopics and
-// Shared.
+// compares engines with it. It has the abilities Settles, AtomicTopics, Shared
+// and Compacts.
 //
 // Its data outlives Close: Reopen gives them back, as a disk would.
 type Reference struct {
@@ -34,12 +35,12 @@ var (
 	_ store.Settles      = (*Reference)(nil)
 	_ store.AtomicTopics = (*Reference)(nil)
 	_ store.Shared       = (*Reference)(nil)
+	_ store.Compacts     = (*Reference)(nil)
 )
 
 type groupName struct{ topic, group string }
 
-// topicLog is one topic. The retained events are those with seqs from
-// last-len(events)+1 to last.
+// topicLog is one topic, with the retained events in the order of their seqs.
 type topicLog struct {
 	settings store.Settings
 	last     uint64
@@ -49,7 +50,11 @@ type topicLog struct {
 }
 
 func (l *topicLog) bounds() store.Bounds {
-	return store.Bounds{First: l.last - uint64(len(l.events)) + 1, Last: l.last, Bytes: l.bytes}
+	b := store.Bounds{First: l.last + 1, Last: l.last, Bytes: l.bytes}
+	if len(l.events) > 0 {
+		b.First = l.events[0].Seq
+	}
+	return b
 }
 
 func (l *topicLog) add(e event.Event) {
@@ -74,7 +79,8 @@ func (l *topicLog) byID(id event.ID) *event.Event {
 	if !ok {
 		return nil
 	}
-	return &l.events[seq-l.events[0].Seq]
+	i := sort.Search(len(l.events), func(i int) bool { return l.events[i].Seq >= seq })
+	return &l.events[i]
 }
 
 // lastOf gives the last seq of the topic or of a key in it.
