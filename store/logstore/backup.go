@@ -14,8 +14,9 @@ import (
 )
 
 // Backup implements [store.BacksUp]: links to chunks and runs, a checkpoint of
-// the manifest, and a copy of the journal's live segments. Appends go on
-// meanwhile; only sealing waits. dir must be on the same file system.
+// the manifest, a copy of the journal's live segments, and documents that are
+// not ahead of them. Appends go on meanwhile; only sealing waits. dir must be on
+// the same file system.
 func (s *Store) Backup(ctx context.Context, dir string) (err error) {
 	if err := errors.Join(ctx.Err(), s.usable()); err != nil {
 		return err
@@ -28,10 +29,8 @@ func (s *Store) Backup(ctx context.Context, dir string) (err error) {
 	if s.gone.Load() {
 		return store.ErrClosed
 	}
-	// With the manifest held nothing is sealed, merged or removed: the files
-	// it names stay, and no journal segment is recycled.
-	s.manifest.Lock()
-	defer s.manifest.Unlock()
+	s.backups.Lock() // two to one directory must not meet in what is not whole
+	defer s.backups.Unlock()
 	// It gets its name when it is whole, so that one which was cut short is
 	// never taken for a backup.
 	whole := dir
@@ -44,7 +43,16 @@ func (s *Store) Backup(ctx context.Context, dir string) (err error) {
 	if err := errors.Join(s.fs.RemoveAll(dir), s.fs.MkdirAll(s.fs.PathJoin(dir, "journal"), 0o755)); err != nil {
 		return err
 	}
-	err = s.call(func() error {
+	// The documents come first, so that they are never ahead of the log that
+	// they are made of.
+	if err := s.backupDocs(ctx, s.fs.PathJoin(dir, "views")); err != nil {
+		return err
+	}
+	// With the manifest held nothing is sealed, merged or removed: the files
+	// it names stay, and no journal segment is recycled.
+	s.manifest.Lock()
+	defer s.manifest.Unlock()
+	err = s.db.Call(func() error {
 		return s.db.Checkpoint(s.fs.PathJoin(dir, "state"), pebble.WithFlushedWAL())
 	})
 	if err != nil {

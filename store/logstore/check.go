@@ -2,7 +2,6 @@ package logstore
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -15,6 +14,7 @@ import (
 
 	"promethean/event"
 	"promethean/store"
+	"promethean/store/internal/superseded"
 	"promethean/store/logstore/internal/chunk"
 	"promethean/store/logstore/internal/journal"
 )
@@ -57,6 +57,9 @@ type Summary struct {
 	Frames int
 	Chunks int
 	Runs   int
+	// Views and Documents are those beside the log.
+	Views     int
+	Documents int64
 	// Files and Bytes count everything in the directory.
 	Files int
 	Bytes int64
@@ -68,7 +71,8 @@ type Summary struct {
 // Check verifies everything in a store's directory: every frame of the
 // journal, every block, record and index of the chunks, every entry of the
 // runs, that the manifest fits the files, and that events and index entries
-// fit each other in both directions. It calls report with each finding, as it
+// fit each other in both directions; and the documents beside the log, if there
+// are any. It calls report with each finding, as it
 // is met; the error says only that the check itself could not be done.
 //
 // Nothing on disk is changed. The directory must not be in use
@@ -78,7 +82,8 @@ type Summary struct {
 //
 // Memory is bounded by the largest segment, the filters of the runs, a little
 // for each file, topic and group, and one byte for about 85 events, up to
-// 3 MiB for a topic. Events and index entries are
+// 3 MiB for a topic; and one bit for each seq of a compacted topic while its
+// index entries are not cleaned up. Events and index entries are
 // compared by sums of hashes under a random seed, so a difference goes unseen
 // with a chance of about 1 in 2^100; where there is one, both sides are
 // searched for what it is.
@@ -97,7 +102,7 @@ func Check(ctx context.Context, dir string, o Options, report func(Problem)) (su
 	if err != nil {
 		return sum, fmt.Errorf("check store %s: %w", dir, err)
 	}
-	err = errors.Join(c.check(), c.close())
+	err = errors.Join(c.check(), c.documents(), c.close())
 	if err != nil {
 		err = fmt.Errorf("check store %s: %w", dir, err)
 	}
@@ -135,6 +140,9 @@ type topicTally struct {
 	ids, keys []digest
 	first     uint64 // of the first stretch
 	shift     int    // log2 of the length of a stretch
+	// Where index entries may lead nowhere, the seqs that are there.
+	there superseded.Set
+	stale map[indexKind]uint64
 }
 
 // digest sums a set up: it is zero when all that was added was taken away.
@@ -149,7 +157,10 @@ const (
 )
 
 func newTally(t *topic) topicTally {
-	tt := topicTally{first: t.first, shift: stretchShift}
+	tt := topicTally{first: t.first, shift: stretchShift, stale: make(map[indexKind]uint64)}
+	if t.stale > 0 {
+		tt.there = make(superseded.Set)
+	}
 	seqs := uint64(0)
 	if t.sealed > t.first {
 		seqs = t.sealed - t.first
@@ -246,7 +257,7 @@ func (c *checker) readable() bool {
 
 // census counts the files.
 func (c *checker) census() error {
-	for _, dir := range []string{c.dir, c.journalDir(), c.statePath()} {
+	for _, dir := range []string{c.dir, c.journalDir(), c.statePath(), c.docsDir()} {
 		names, err := c.fs.List(dir)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -281,7 +292,7 @@ func (c *checker) looseFiles(named map[string]bool) error {
 		path := c.fs.PathJoin(c.dir, name)
 		isChunk, isRun := strings.HasSuffix(name, ".chunk"), strings.HasSuffix(name, ".run")
 		switch {
-		case name == "LOCK" || name == "journal" || name == "state" || named[path]:
+		case name == "LOCK" || name == "journal" || name == "state" || name == "views" || named[path]:
 		case !isChunk && !isRun:
 			c.note(path, "is no file of the store")
 		case named != nil:
@@ -362,7 +373,7 @@ func (c *checker) directoryRow(x section) {
 	if x.first < t.low {
 		c.manifestProblem("topic %s: seqs %d to %d lie below the lowest stored seq %d", t.name, x.first, x.last, t.low)
 	}
-	if from := max(tt.last+1, t.first); x.first > from {
+	if from := max(tt.last+1, t.first, t.compacted); x.first > from {
 		c.manifestProblem("topic %s: seqs %d to %d are missing", t.name, from, x.first-1)
 	}
 	tt.last = x.last
@@ -376,8 +387,11 @@ func (c *checker) state() {
 		if err := event.CheckTopic(t.name); err != nil {
 			c.manifestProblem("topic number %d: %v", t.num, err)
 		}
-		if from := max(tt.last+1, t.first); from <= t.sealed {
+		if from := max(tt.last+1, t.first, t.compacted); from <= t.sealed {
 			c.manifestProblem("topic %s: seqs %d to %d are missing", t.name, from, t.sealed)
+		}
+		if t.compacted > t.sealed+1 {
+			c.manifestProblem("topic %s: compacted below seq %d, but %d is the last that is known to be sealed", t.name, t.compacted, t.sealed)
 		}
 		if tt.last > t.sealed {
 			c.manifestProblem("topic %s: stored up to seq %d, but %d is the last that is known to be sealed", t.name, tt.last, t.sealed)
@@ -434,7 +448,7 @@ func (c *checker) chunk(path string, file uint64, ct *chunkTally) (err error) {
 		live := ct != nil && c.sectionRow(path, file, x, ct)
 		for k := range x.Blocks {
 			b := &x.Blocks[k]
-			if b.Off != at || k > 0 && b.First != x.Blocks[k-1].Last+1 {
+			if b.Off != at || k > 0 && c.outOfPlace(x.Topic, x.Blocks[k-1].Last, b.First) {
 				c.problem(path, int64(b.Off), "block with seqs %d to %d is out of place", b.First, b.Last)
 			}
 			at = b.Off + uint64(b.Len)
@@ -456,6 +470,16 @@ func (c *checker) chunk(path string, file uint64, ct *chunkTally) (err error) {
 		c.problem(path, -1, "lacks %d of the %d sections that the directory says it has", ct.sections-ct.matched, ct.sections)
 	}
 	return nil
+}
+
+// outOfPlace says that seq must not follow the one before it: it is not above
+// that, or seqs are missing between them where there are no gaps.
+func (c *checker) outOfPlace(topic uint32, before, seq uint64) bool {
+	gaps := ^uint64(0) // without the manifest any may be there
+	if t, _ := c.topicOf(topic); t != nil {
+		gaps = t.compacted
+	}
+	return seq <= before || seq > max(before+1, gaps)
 }
 
 // lose notes that nothing of a chunk can be read.
@@ -484,7 +508,8 @@ func (c *checker) sectionRow(path string, file uint64, x *chunk.Section, ct *chu
 	key := sectionKey(x.Topic, x.First())
 	v, closer, err := c.db.Get(key)
 	if errors.Is(err, pebble.ErrNotFound) {
-		if x.Last() >= t.first {
+		// One that compaction has written anew stays behind in its chunk.
+		if x.Last() >= t.first && x.First() >= t.compacted {
 			c.problem(path, off, "topic %s, seqs %d to %d: the directory has no row for them", x.Name, x.First(), x.Last())
 		}
 		return false
@@ -505,71 +530,3 @@ func (c *checker) sectionRow(path string, file uint64, x *chunk.Section, ct *chu
 }
 
 // block verifies one block: its checksum, its records, and what the index
-// says about them. Retained events of a live section are counted.
-func (c *checker) block(ch *chunk.Chunk, path string, x *chunk.Section, b *chunk.Block, live bool) error {
-	if err := c.step(int64(b.Len)); err != nil {
-		return err
-	}
-	t, tt := c.topicOf(x.Topic)
-	data, err := ch.Read([]chunk.Block{*b})
-	if err != nil {
-		c.damage(path, err)
-		if live {
-			tt.lost.Add(store.Range{First: b.First, Last: b.Last})
-		}
-		return nil
-	}
-	got := chunk.Block{Off: b.Off, Len: b.Len, CRC: b.CRC}
-	var e [28]byte
-	err = eachRecord(data[0], func(off int, at int64, r event.Record) {
-		seq := r.Seq()
-		bad := func(format string, args ...any) {
-			c.problem(path, int64(b.Off)+int64(off), "topic %s, seq %d: %s", x.Name, seq, fmt.Sprintf(format, args...))
-		}
-		if err := r.Valid(); err != nil {
-			bad("%v", err)
-		}
-		if got.Count == 0 {
-			got.First, got.FirstAt, got.MaxTS = seq, at, r.TS()
-		} else if seq != got.Last+1 {
-			bad("follows seq %d", got.Last)
-		}
-		if got.Count > 0 && at < got.LastAt {
-			bad("commit time %d is before %d", at, got.LastAt)
-		}
-		got.Count++
-		got.Last, got.LastAt, got.MaxTS = seq, at, max(got.MaxTS, r.TS())
-		if !live || seq < t.first {
-			return
-		}
-		c.sum.Events++
-		c.count(tt.digest(idIndex, seq), binary.BigEndian.AppendUint64(append(e[:0], idPrefix(t.num, r.ID())...), seq), 1)
-		if key := r.Key(); key != "" {
-			c.count(tt.digest(keyIndex, seq), binary.BigEndian.AppendUint64(append(e[:0], keyPrefix(t.num, hashKey(t.num, key))...), seq), 1)
-		}
-	})
-	if err != nil {
-		c.problem(path, int64(b.Off), "block with seqs %d to %d: %v", b.First, b.Last, err)
-	} else if got != *b {
-		c.problem(path, int64(b.Off), "block is %+v, the index has it as %+v", got, *b)
-	}
-	return nil
-}
-
-// chunkHead is the size of a chunk's header.
-const chunkHead = 16
-
-// eachRecord calls fn with the records of a block. Unlike chunk.Records it
-// trusts no length.
-func eachRecord(data []byte, fn func(off int, at int64, r event.Record)) error {
-	for off := 0; off < len(data); {
-		b := data[off:]
-		if len(b) < chunk.RecordHead || int64(binary.LittleEndian.Uint32(b)) > int64(len(b)-chunk.RecordHead) {
-			return fmt.Errorf("record at byte %d is cut short", off)
-		}
-		n := chunk.RecordHead + int(binary.LittleEndian.Uint32(b))
-		fn(off, int64(binary.LittleEndian.Uint64(b[4:])), event.Record(b[chunk.RecordHead:n:n]))
-		off += n
-	}
-	return nil
-}

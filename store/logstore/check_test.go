@@ -36,6 +36,8 @@ type player struct {
 	rng *rand.Rand
 	s   *Store
 	ids []event.ID
+
+	compacts bool
 }
 
 func newPlayer(t testing.TB, fs vfs.FS, dir string, seed uint64) *player {
@@ -110,6 +112,12 @@ func (p *player) play(n int) {
 			err = errors.Join(berr, p.s.Trim(ctx, topic, b.First+p.rng.Uint64N(b.Last-b.First+2)))
 		case k < 86:
 			err = p.s.SetTopic(ctx, "ab", store.Settings{MaxBytes: int64(p.rng.IntN(3)) * 20 << 10, Partitions: 3})
+		case k < 89 && p.compacts:
+			topic := p.topic()
+			b, berr := p.s.Bounds(ctx, topic)
+			before := b.First + p.rng.Uint64N(b.Last-b.First+2)
+			_, err = p.s.Compact(ctx, topic, store.Compaction{Before: before, Tombstones: before})
+			err = errors.Join(err, berr)
 		case k < 87:
 			err = p.s.SetTopic(ctx, "quiet", store.Settings{Retention: time.Duration(p.rng.IntN(3)) * 20 * time.Millisecond})
 		case k < 98:
@@ -236,6 +244,11 @@ func TestCheckOfSoundStore(t *testing.T) {
 	for seed := range uint64(12) {
 		fs := vfs.NewMem()
 		p := newPlayer(t, fs, "data", seed)
+		if p.compacts = seed%3 > 0; seed%3 == 2 {
+			p.close()
+			p.o = p.o.Frugal()
+			p.open()
+		}
 		p.play(400)
 		p.end()
 		before := files(t, fs, "data")
@@ -253,7 +266,12 @@ func TestCheckOfSoundStore(t *testing.T) {
 				t.Fatal(err)
 			}
 			topics++
-			want += x.Bounds.Last + 1 - x.Bounds.First
+			for _, err := range p.s.Read(context.Background(), store.Query{Topic: x.Name}) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				want++
+			}
 		}
 		for _, err := range p.s.Cursors(context.Background(), "") {
 			if err != nil {
@@ -271,6 +289,7 @@ func TestCheckOfSoundStore(t *testing.T) {
 func TestCheckOfCrashImages(t *testing.T) {
 	fs := vfs.NewCrashableMem()
 	p := newPlayer(t, fs, "data", 3)
+	p.compacts = true
 	for i := range 25 {
 		p.play(40)
 		left := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: i * 4, RNG: p.rng})
@@ -324,10 +343,16 @@ func TestCheckRefuses(t *testing.T) {
 	}
 }
 
+type silent struct{}
+
+func (silent) Infof(string, ...any)  {}
+func (silent) Errorf(string, ...any) {}
+func (silent) Fatalf(string, ...any) { panic("pebble cannot go on") }
+
 // tamper changes the manifest.
 func tamper(t testing.TB, fs vfs.FS, fn func(b *pebble.Batch)) {
 	t.Helper()
-	db, err := pebble.Open("data/state", &pebble.Options{FS: fs, FormatMajorVersion: pebble.FormatNewest, Logger: readLog{}})
+	db, err := pebble.Open("data/state", &pebble.Options{FS: fs, FormatMajorVersion: pebble.FormatNewest, Logger: silent{}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,7 +40,12 @@ func (c *checker) index(kind indexKind) (err error) {
 			c.problem(r.path, r.off, "entry is of topic number %d, which is unknown", entryTopicOf(kind, r.entry))
 			return
 		}
-		if seq := entrySeq(r.entry); seq < t.first || tt.lost.Contains(seq) {
+		seq := entrySeq(r.entry)
+		if seq < t.first || tt.lost.Contains(seq) {
+			return
+		}
+		if tt.led(t, seq) {
+			tt.stale[kind]++
 			return
 		}
 		c.count(tt.digest(kind, entrySeq(r.entry)), r.entry, -1)
@@ -57,6 +62,11 @@ func (c *checker) index(kind indexKind) (err error) {
 	if err != nil {
 		return err
 	}
+	for i, t := range c.byNum {
+		if n := c.tallies[i].stale[kind]; n > t.stale {
+			c.manifestProblem("topic %s: %d entries of the %s index lead to no event, compaction has left %d", t.name, n, kind, t.stale)
+		}
+	}
 	if c.differ(kind) {
 		if err := c.unindexed(kind, runs); err != nil {
 			return err
@@ -71,6 +81,11 @@ func (c *checker) index(kind indexKind) (err error) {
 		}
 	}
 	return nil
+}
+
+// led says that an entry leads to an event that compaction has removed.
+func (t *topicTally) led(x *topic, seq uint64) bool {
+	return t.there != nil && seq < x.compacted && !t.there.Has(seq)
 }
 
 // differ says whether events and entries do not match.
@@ -182,7 +197,7 @@ func (c *checker) strays(kind indexKind, runs []*runReader) error {
 		for r.next() {
 			t, tt := c.topicOf(entryTopicOf(kind, r.entry))
 			seq := entrySeq(r.entry)
-			if t == nil || seq < t.first || *tt.digest(kind, seq) == (digest{}) || tt.lost.Contains(seq) {
+			if t == nil || seq < t.first || *tt.digest(kind, seq) == (digest{}) || tt.lost.Contains(seq) || tt.led(t, seq) {
 				continue
 			}
 			e, ok, err := c.event(t, seq)

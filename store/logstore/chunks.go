@@ -13,7 +13,8 @@ import (
 
 const (
 	maxOpenChunks   = 128
-	maxCachedBlocks = 128 // of about 64 KiB
+	maxCachedBlocks = 512 // of about 16 KiB
+	maxPeeked       = 1024
 )
 
 // chunkCache keeps chunks open and some verified blocks in memory, both
@@ -27,7 +28,13 @@ type chunkCache struct {
 	used   *list.List               // most recently used first
 	blocks map[blockID]*list.Element
 	recent *list.List
+	// peeked are blocks that one record was taken of lately: one that is looked
+	// at again is kept.
+	peeked map[blockID]struct{}
 }
+
+// scratch are buffers for blocks of which one record is taken.
+var scratch = sync.Pool{New: func() any { return new([]byte) }}
 
 type openChunk struct {
 	file uint64
@@ -48,6 +55,7 @@ func newChunkCache(fs vfs.FS, dir string) *chunkCache {
 		fs: fs, dir: dir,
 		open: make(map[uint64]*list.Element), used: list.New(),
 		blocks: make(map[blockID]*list.Element), recent: list.New(),
+		peeked: make(map[blockID]struct{}),
 	}
 }
 
@@ -120,6 +128,37 @@ func (cc *chunkCache) block(file uint64, c *chunk.Chunk, b chunk.Block) ([]byte,
 		}
 	}
 	return got[0], nil
+}
+
+// peek calls use with a verified block, which is good until use returns. It is
+// for those who want little of it: the events of one key lie far apart, and a
+// block for each of them would drive out those that are used.
+func (cc *chunkCache) peek(file uint64, c *chunk.Chunk, b chunk.Block, use func(data []byte)) error {
+	id := blockID{file, b.Off}
+	cc.mu.Lock()
+	_, kept := cc.blocks[id]
+	_, again := cc.peeked[id]
+	if !kept && !again {
+		if len(cc.peeked) >= maxPeeked {
+			clear(cc.peeked)
+		}
+		cc.peeked[id] = struct{}{}
+	}
+	cc.mu.Unlock()
+	if kept || again {
+		data, err := cc.block(file, c, b)
+		if err == nil {
+			use(data)
+		}
+		return err
+	}
+	buf := scratch.Get().(*[]byte)
+	defer scratch.Put(buf)
+	data, err := c.ReadInto(*buf, b)
+	if *buf = data; err == nil {
+		use(data)
+	}
+	return err
 }
 
 func (cc *chunkCache) close() error {

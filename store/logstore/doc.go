@@ -58,6 +58,11 @@
 //     not needed.
 //   - Merge and rewrite: as seal, but the batch replaces rows; the old files
 //     are removed afterwards, or as orphans.
+//   - Compact: sections are written anew without what is superseded, as by a
+//     rewrite, with one batch for each step. Index entries of what is gone go
+//     later, as by a merge; until then they lead nowhere, and who follows one
+//     sees that. Only sealed events are removed, so replaying the journal brings
+//     none back.
 //   - Trim, settings, cursors: entries of the journal. Their rows in the
 //     manifest may run ahead of the LSN that it names; replaying the entries
 //     again in order leads to the same state.
@@ -68,8 +73,12 @@
 //
 // Mems take about 1.4 times Options.SegmentSize each: an active one,
 // Options.Tail lingering ones, up to Options.MaxFrozen frozen ones and two
-// kept for reuse. Beside them 128 blocks of chunks, of about 64 KiB or one
+// kept for reuse. Beside them 512 blocks of chunks, of about 16 KiB or one
 // large event each; filters of runs up to 16M entries, at most about 64 MiB for
 // each of the two indexes; fences, one byte for about ten events. Topics and groups are kept in
 // memory, a few hundred bytes each.
+//
+// A compaction takes up to 48 MiB for keys, and one bit for each seq in
+// stretches of 65,536 that have something to remove, or have index entries to
+// be cleaned up: 1.2 MiB for ten million events.
 package logstore

@@ -19,3 +19,20 @@ func (s *Store) WaitTidy() {
 		panic(err)
 	}
 }
+
+// Frugal lets compactions look at few keys in one scan, and leave index entries
+// that lead nowhere unless they are many.
+func (o Options) Frugal() Options {
+	o.mostSeen, o.fewEntries = 1, 1
+	return o
+}
+
+// Stale says how many entries of each index may lead nowhere.
+func (s *Store) Stale() (n uint64) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, t := range s.byNum {
+		n += t.stale
+	}
+	return n
+}

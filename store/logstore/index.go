@@ -131,18 +131,36 @@ func (v *view) memSeq(topic uint32, id event.ID, active bool) (uint64, bool) {
 	return 0, false
 }
 
-// sealedSeq looks an id up in the runs; 0 if it is not there.
-func (v *view) sealedSeq(topic uint32, id event.ID) (seq uint64, err error) {
-	p := idPrefix(topic, id)
+// sealedSeq looks an id up in the runs; 0 if it is not there. Entries may be
+// left of events that compaction has removed.
+func (v *view) sealedSeq(t *topic, id event.ID) (seq uint64, err error) {
+	p := idPrefix(t.num, id)
 	for i := len(v.ids) - 1; i >= 0 && seq == 0 && err == nil; i-- {
-		if r := v.ids[i].run; r.MayContain(p) {
-			err = r.Find(p, true, func(e []byte) bool {
-				seq = entrySeq(e)
-				return false
-			})
+		r := v.ids[i].run
+		if !r.MayContain(p) {
+			continue
 		}
+		var inner error
+		err = r.Find(p, true, func(e []byte) bool {
+			n, there := entrySeq(e), true
+			if n < v.s.gapsBelow(t) {
+				_, there, inner = v.s.record(t, n)
+			}
+			if there {
+				seq = n
+			}
+			return !there && inner == nil
+		})
+		err = errors.Join(err, inner)
 	}
 	return seq, err
+}
+
+// gapsBelow is the seq below which events may be missing.
+func (s *Store) gapsBelow(t *topic) uint64 {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return t.compacted
 }
 
 // lastOfKey is the seq of a key's last visible event, 0 if there is none.
@@ -170,17 +188,20 @@ func (s *Store) lastOfKey(t *topic, key string) (uint64, error) {
 			continue
 		}
 		var inner error
+		skip := ^uint64(0) // nothing is retained from here to what came before
 		err := r.Find(p, true, func(e []byte) bool {
 			n := entrySeq(e)
 			if n < first {
 				return false
 			}
-			ev, ok, err := s.event(t, n)
-			if err != nil {
-				inner = err
+			if n > skip {
+				return true
+			}
+			var rec event.Record
+			if rec, skip, inner = s.nearest(t, n, first, n, true); inner != nil {
 				return false
 			}
-			if ok && ev.Key == key {
+			if skip == n && rec.Key() == key {
 				seq = n
 			}
 			return seq == 0

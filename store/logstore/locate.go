@@ -106,7 +106,7 @@ func (s *Store) LocateID(ctx context.Context, name string, id event.ID) (uint64,
 	defer v.release()
 	if !ok {
 		var err error
-		if seq, err = v.sealedSeq(t.num, id); err != nil {
+		if seq, err = v.sealedSeq(t, id); err != nil {
 			return 0, fmt.Errorf("topic %s, id %s: %w", name, id, err)
 		}
 	}
@@ -165,6 +165,7 @@ func (s *Store) timeStep(t *topic, pos uint64, ts int64) (found, next uint64, er
 		}
 		return 0, mt.first + uint64(len(mt.recs)), nil
 	}
+	sealed := t.sealed
 	s.mu.RUnlock()
 	for try := 0; ; try++ {
 		x, ok, err := s.findSection(t.num, pos, false)
@@ -172,8 +173,7 @@ func (s *Store) timeStep(t *topic, pos uint64, ts int64) (found, next uint64, er
 			return 0, 0, err
 		}
 		if !ok {
-			b, err := s.beyond(t, pos, false)
-			return 0, b.next, err
+			return 0, s.beyond(t, sealed, pos, false).next, nil
 		}
 		if x.maxTS < ts {
 			return 0, x.last + 1, nil

@@ -12,6 +12,7 @@ import (
 
 	"promethean/event"
 	"promethean/store"
+	"promethean/store/internal/guard"
 	"promethean/store/logstore/internal/chunk"
 	"promethean/store/logstore/internal/run"
 )
@@ -27,7 +28,14 @@ import (
 //	c chunk          a chunk's size, and how much of it is live
 //	r kind age       a run of an index: file, tier
 //	g topic group    a group's state
-const manifestVersion = 1
+//	p topic          what compaction has left: the seq below which events may be missing, how many are, and how many index entries lead nowhere
+//
+// A directory is of version 1 until its first compaction: a program that knows
+// no gaps must not open it after that.
+const (
+	manifestVersion = 2
+	versionNoGaps   = 1
+)
 
 var (
 	keyFormat  = []byte("mformat")
@@ -36,6 +44,8 @@ var (
 )
 
 func topicKey(num uint32) []byte { return binary.BigEndian.AppendUint32([]byte("t"), num) }
+
+func gapsKey(num uint32) []byte { return binary.BigEndian.AppendUint32([]byte("p"), num) }
 
 func sectionKey(num uint32, first uint64) []byte {
 	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint32([]byte("d"), num), first)
@@ -59,6 +69,7 @@ type section struct {
 	bytes       int64
 	maxTS       int64
 	lastAt      int64
+	count       uint64 // of events
 	entry       chunk.Entry
 }
 
@@ -71,7 +82,11 @@ func (x *section) value() []byte {
 	e.num(uint64(x.entry.Len))
 	e.num(uint64(x.entry.CRC))
 	e = binary.AppendVarint(e, x.maxTS)
-	return binary.AppendVarint(e, x.lastAt)
+	e = binary.AppendVarint(e, x.lastAt)
+	if x.count != x.last-x.first+1 {
+		e.num(x.count)
+	}
+	return e
 }
 
 func decodeSection(k, v []byte) (x section, err error) {
@@ -88,6 +103,10 @@ func decodeSection(k, v []byte) (x section, err error) {
 			return x, fmt.Errorf("directory row %x does not decode", k)
 		}
 		*p, d.b = n, d.b[w:]
+	}
+	x.count = x.last - x.first + 1
+	if len(d.b) > 0 {
+		x.count = d.num()
 	}
 	return x, d.end("directory row")
 }
@@ -107,11 +126,9 @@ func (t *topic) row(sealed uint64, bytes int64) []byte {
 func (s *Store) openManifest() (applied uint64, err error) {
 	cache := pebble.NewCache(8 << 20)
 	defer cache.Unref()
-	opts := &pebble.Options{
-		Cache: cache, Logger: pebbleLog{s},
-		MemTableSize: 4 << 20, FormatMajorVersion: pebble.FormatNewest,
-	}
-	if err = s.openDB(opts); err != nil {
+	opts := &pebble.Options{Cache: cache, MemTableSize: 4 << 20, FormatMajorVersion: pebble.FormatNewest}
+	s.db, err = guard.Open(s.fs, s.fs.PathJoin(s.dir, "state"), opts, s.o.Logger, s.fail)
+	if err != nil {
 		return 0, fmt.Errorf("open manifest: %w", err)
 	}
 	version, err := s.manifestNum(keyFormat)
@@ -121,7 +138,7 @@ func (s *Store) openManifest() (applied uint64, err error) {
 	switch {
 	case version == 0:
 		b := s.db.NewBatch()
-		putNum(b, keyFormat, manifestVersion)
+		putNum(b, keyFormat, versionNoGaps)
 		if err := s.commitManifest(b); err != nil {
 			return 0, err
 		}
@@ -134,8 +151,12 @@ func (s *Store) openManifest() (applied uint64, err error) {
 	if s.nextFile, err = s.manifestNum(keyFile); err != nil {
 		return 0, err
 	}
-	return applied, errors.Join(s.loadTopics(), s.loadGroups(), s.loadRuns())
+	return applied, errors.Join(s.loadTopics(), s.loadGaps(), s.loadGroups(), s.loadRuns())
 }
+
+// commitManifest writes b durably. After an error it may be on the disk or
+// not.
+func (s *Store) commitManifest(b *pebble.Batch) error { return s.db.Commit(b, true) }
 
 func putNum(b *pebble.Batch, key []byte, v uint64) {
 	// A batch in memory cannot fail; its commit can.
@@ -191,6 +212,32 @@ func (s *Store) loadTopics() error {
 		}
 		s.topics[t.name] = t
 		s.byNum = append(s.byNum, t)
+		return nil
+	})
+}
+
+// putGaps adds the row of what compaction has left of a topic. mu must be held.
+func putGaps(b *pebble.Batch, t *topic) {
+	var e encoder
+	e.num(t.compacted)
+	e.num(t.holes)
+	e.num(t.stale)
+	_ = b.Set(gapsKey(t.num), e, nil) // in memory: cannot fail
+}
+
+func (s *Store) loadGaps() error {
+	return s.scanManifest([]byte("p"), []byte("q"), func(k, v []byte) error {
+		d := decoder{b: v}
+		compacted, holes, stale := d.num(), d.num(), d.num()
+		if err := d.end("manifest: compaction"); err != nil {
+			return err
+		}
+		num := binary.BigEndian.Uint32(k[1:])
+		if num == 0 || int(num) > len(s.byNum) {
+			return fmt.Errorf("manifest: compaction is of unknown topic number %d", num)
+		}
+		t := s.byNum[num-1]
+		t.compacted, t.holes, t.stale = compacted, holes, stale
 		return nil
 	})
 }

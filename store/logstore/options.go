@@ -36,7 +36,10 @@ type Options struct {
 	// Logger hears of what goes on in the background. Default: nobody does.
 	Logger *slog.Logger
 
-	memory bool // FS is in memory
+	memory   bool // FS is in memory
+	mostSeen int  // slots for keys that a compaction looks at in one scan; 0: the default
+	// fewEntries stands in for the constant of that name; 0: that.
+	fewEntries uint64
 }
 
 func (o Options) withDefaults() Options {

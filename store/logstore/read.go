@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
+	"slices"
 	"sort"
 
 	"promethean/event"
@@ -131,8 +132,9 @@ func (s *Store) fetch(t *topic, pos, lo, hi uint64, most int, reverse bool) (bat
 	if m := s.memWith(t.num, pos); m != nil {
 		return s.fetchMem(t, m, pos, lo, hi, most, reverse), nil // unlocks
 	}
+	sealed := t.sealed
 	s.mu.RUnlock()
-	return s.fetchSealed(t, pos, lo, hi, most, reverse)
+	return s.fetchSealed(t, sealed, pos, lo, hi, most, reverse)
 }
 
 // memWith finds the mem that holds seq. mu must be held.
@@ -178,15 +180,19 @@ func (s *Store) fetchMem(t *topic, m *mem, pos, lo, hi uint64, most int, reverse
 	return b
 }
 
-// fetchSealed reads records of one chunk.
-func (s *Store) fetchSealed(t *topic, pos, lo, hi uint64, most int, reverse bool) (batch, error) {
+// fetchSealed reads records of one chunk. Up to sealed everything was in
+// chunks when pos was in no mem.
+func (s *Store) fetchSealed(t *topic, sealed, pos, lo, hi uint64, most int, reverse bool) (batch, error) {
 	for try := 0; ; try++ {
 		x, ok, err := s.findSection(t.num, pos, reverse)
 		if err != nil {
 			return batch{}, err
 		}
 		if !ok {
-			return s.beyond(t, pos, reverse)
+			return s.beyond(t, sealed, pos, reverse), nil
+		}
+		if !reverse && x.first > hi {
+			return batch{next: x.first}, nil
 		}
 		b, err := s.readSection(x, pos, lo, hi, most, reverse)
 		if errors.Is(err, fs.ErrNotExist) && try < 10 {
@@ -196,20 +202,18 @@ func (s *Store) fetchSealed(t *topic, pos, lo, hi uint64, most int, reverse bool
 	}
 }
 
-// beyond says where to go on when no chunk has pos or anything behind it.
-func (s *Store) beyond(t *topic, pos uint64, reverse bool) (batch, error) {
+// beyond says where to go on when no chunk has pos or anything behind it. What
+// has been sealed since we looked is behind sealed.
+func (s *Store) beyond(t *topic, sealed, pos uint64, reverse bool) batch {
 	if reverse {
-		return batch{}, nil
+		return batch{}
+	}
+	if pos > sealed {
+		return batch{next: pos} // sealed a moment ago: look again
 	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if pos <= t.sealed {
-		if t.first > pos {
-			return batch{next: t.first}, nil
-		}
-		return batch{next: t.sealed + 1}, nil
-	}
-	return batch{next: pos}, nil // sealed a moment ago: look again
+	return batch{next: max(t.first, sealed+1)}
 }
 
 // findSection finds the section that holds pos, else the nearest one behind it
@@ -254,6 +258,9 @@ func (s *Store) readSection(x section, pos, lo, hi uint64, most int, reverse boo
 	}
 	pos = max(pos, x.first)
 	i := sort.Search(len(sec.Blocks), func(i int) bool { return sec.Blocks[i].Last >= pos })
+	if most == 1 {
+		return s.readOne(x, c, sec.Blocks[i], max(pos, lo), hi, false)
+	}
 	if pos == x.first {
 		c.Prefetch(sec)
 	}
@@ -297,15 +304,27 @@ func (s *Store) readBack(x section, c *chunk.Chunk, sec *chunk.Section, pos, lo 
 	if i < 0 {
 		return batch{next: x.first - 1}, nil
 	}
+	if most == 1 {
+		return s.readOne(x, c, sec.Blocks[i], lo, pos, true)
+	}
 	data, err := s.chunks.block(x.chunk, c, sec.Blocks[i])
 	if err != nil {
 		return b, err
 	}
+	// The last ones are wanted, and one more says where to go on.
 	var all []event.Record
 	for _, r := range chunk.Records(data) {
-		if seq := r.Seq(); seq <= pos && seq >= lo {
-			all = append(all, r)
+		seq := r.Seq()
+		if seq > pos {
+			break
 		}
+		if seq < lo {
+			continue
+		}
+		if len(all) > most && len(all) == cap(all) {
+			all = all[:copy(all, all[len(all)-most:])]
+		}
+		all = append(all, r)
 	}
 	for k := len(all) - 1; k >= 0; k-- {
 		if len(b.recs) == most {
@@ -318,14 +337,81 @@ func (s *Store) readBack(x section, c *chunk.Chunk, sec *chunk.Section, pos, lo 
 	return b, nil
 }
 
-// event gives one event; ok is false if it is not there.
-func (s *Store) event(t *topic, seq uint64) (e event.Event, ok bool, err error) {
+// readOne reads, of one block, the first record from lo on or, in reverse, the
+// last up to hi.
+func (s *Store) readOne(x section, c *chunk.Chunk, block chunk.Block, lo, hi uint64, reverse bool) (b batch, err error) {
+	b.next = block.Last + 1
+	if reverse {
+		b.next = block.First - 1
+	}
+	err = s.chunks.peek(x.chunk, c, block, func(data []byte) {
+		var found event.Record
+		for _, r := range chunk.Records(data) {
+			seq := r.Seq()
+			if seq > hi {
+				if !reverse {
+					b.next = seq
+				}
+				break
+			}
+			if seq < lo {
+				continue
+			}
+			if found = r; !reverse {
+				break
+			}
+		}
+		if found == nil {
+			return
+		}
+		b.recs = []event.Record{slices.Clone(found)}
+		if b.next = found.Seq() + 1; reverse {
+			b.next = found.Seq() - 1
+		}
+	})
+	return b, err
+}
+
+// record gives the record of one event; ok is false if it is not there.
+func (s *Store) record(t *topic, seq uint64) (r event.Record, ok bool, err error) {
 	b, err := s.fetch(t, seq, seq, seq, 1, false)
 	if err != nil || len(b.recs) == 0 {
+		return nil, false, err
+	}
+	return b.recs[0], true, nil
+}
+
+// event gives one event; ok is false if it is not there.
+func (s *Store) event(t *topic, seq uint64) (e event.Event, ok bool, err error) {
+	r, ok, err := s.record(t, seq)
+	if err != nil || !ok {
 		return e, false, err
 	}
-	if err := event.DecodeBinary(b.recs[0], &e, t.name); err != nil {
+	if err := event.DecodeBinary(r, &e, t.name); err != nil {
 		return e, false, fmt.Errorf("seq %d: %w: %w", seq, store.ErrCorrupt, err)
 	}
 	return e, true, nil
+}
+
+// nearest gives the event at seq or, if there is none, the next one in the
+// direction of reading, within [lo, hi], and its seq. If there is none at all,
+// the seq is one beyond the bounds.
+func (s *Store) nearest(t *topic, seq, lo, hi uint64, reverse bool) (event.Record, uint64, error) {
+	for pos := seq; lo <= pos && pos <= hi; {
+		b, err := s.fetch(t, pos, lo, hi, 1, reverse)
+		if err != nil {
+			return nil, 0, err
+		}
+		if len(b.recs) > 0 {
+			return b.recs[0], b.recs[0].Seq(), nil
+		}
+		if b.next == 0 {
+			break
+		}
+		pos = b.next
+	}
+	if reverse {
+		return nil, lo - 1, nil
+	}
+	return nil, hi + 1, nil
 }

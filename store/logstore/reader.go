@@ -18,6 +18,7 @@ import (
 
 	"promethean/event"
 	"promethean/store"
+	"promethean/store/internal/guard"
 	"promethean/store/logstore/internal/chunk"
 	"promethean/store/logstore/internal/journal"
 )
@@ -72,13 +73,9 @@ func (r *reader) statePath() string { return r.fs.PathJoin(r.dir, "state") }
 func (r *reader) openState() error {
 	cache := pebble.NewCache(8 << 20)
 	defer cache.Unref()
-	err := r.openPebble(&pebble.Options{
-		FS: r.fs, Cache: cache, Logger: readLog{},
-		ReadOnly: true, FormatMajorVersion: pebble.FormatNewest,
-		// Pebble's own listener ends the process. It may call from a
-		// goroutine of its own; the error comes to whoever reads as well.
-		EventListener: &pebble.EventListener{DataCorruption: func(i pebble.DataCorruptionInfo) { r.rotten.Store(&i.Path) }},
-	})
+	var err error
+	r.db, err = guard.OpenReadOnly(r.fs, r.statePath(), &pebble.Options{Cache: cache, FormatMajorVersion: pebble.FormatNewest},
+		func(path string) { r.rotten.Store(&path) })
 	if err != nil {
 		r.damage(r.statePath(), fmt.Errorf("the manifest cannot be opened: %w", err))
 		return nil
@@ -90,30 +87,10 @@ func (r *reader) openState() error {
 	if err == nil {
 		r.applied, err = r.manifestNum(keyApplied)
 	}
-	if err = errors.Join(err, r.loadTopics(), r.loadGroups()); err != nil {
+	if err = errors.Join(err, r.loadTopics(), r.loadGaps(), r.loadGroups()); err != nil {
 		r.damage(r.statePath(), err)
 	}
 	return nil
-}
-
-func (r *reader) openPebble(opts *pebble.Options) (err error) {
-	defer caught(&err)
-	db, err := pebble.Open(r.statePath(), opts)
-	if err == nil {
-		r.db = db
-	}
-	return err
-}
-
-// readLog is deaf: what Pebble meets while it reads comes back as an error.
-// Fatalf must not return; openPebble catches it.
-type readLog struct{}
-
-func (readLog) Infof(string, ...any)  {}
-func (readLog) Errorf(string, ...any) {}
-
-func (readLog) Fatalf(format string, args ...any) {
-	panic(pebbleFatal{fmt.Errorf(format, args...)})
 }
 
 // close is Store.release without what a reader does not have.

@@ -3,6 +3,7 @@ package logstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"promethean/event"
@@ -25,14 +26,31 @@ func (s *Store) readKey(ctx context.Context, q store.Query, yield func(event.Eve
 
 	left := q.Limit
 	want, filtered := q.Partition.Get()
+	// What is nearest to a seq that is gone says how far the entries lead to
+	// nothing.
+	near := lo
+	if q.Reverse {
+		near = hi
+	}
 	// give reads one event and yields it. It returns false when done.
 	give := func(seq uint64) (bool, error) {
 		if err := ctx.Err(); err != nil {
 			return false, err
 		}
-		e, ok, err := s.event(t, seq)
-		if err != nil || !ok || e.Key != q.Key {
-			return err == nil, err // trimmed, or a key with the same hash
+		if !q.Reverse && seq < near || q.Reverse && seq > near {
+			return true, nil
+		}
+		var r event.Record
+		var err error
+		if r, near, err = s.nearest(t, seq, lo, hi, q.Reverse); err != nil {
+			return false, err
+		}
+		if near != seq || r.Key() != q.Key {
+			return true, nil // gone, or a key with the same hash
+		}
+		var e event.Event
+		if err := event.DecodeBinary(r, &e, t.name); err != nil {
+			return false, fmt.Errorf("seq %d: %w: %w", seq, store.ErrCorrupt, err)
 		}
 		if p, ok := e.Partition.Get(); filtered && (!ok || p != want) {
 			return true, nil

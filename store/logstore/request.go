@@ -214,7 +214,7 @@ func (s *Store) findKnown(r *request) error {
 		if it.t == nil || it.old != 0 {
 			continue
 		}
-		seq, err := view.sealedSeq(it.t.num, r.batch.Events[i].ID)
+		seq, err := view.sealedSeq(it.t, r.batch.Events[i].ID)
 		if err != nil {
 			return fmt.Errorf("append topic %s: %w", it.t.name, err)
 		}
@@ -299,14 +299,33 @@ func (s *Store) Trim(ctx context.Context, name string, before uint64) error {
 	if err := event.CheckTopic(name); err != nil {
 		return fmt.Errorf("trim: %w", err)
 	}
-	r := s.newRequest()
-	r.trim = &trimOp{topic: name, before: before}
-	r.bytes = entryHead + 8
-	if err := s.control(ctx, r); err != nil {
+	before, err := s.retainedFrom(name, before)
+	if err == nil {
+		r := s.newRequest()
+		r.trim = &trimOp{topic: name, before: before}
+		r.bytes = entryHead + 8
+		err = s.control(ctx, r)
+	}
+	if err != nil {
 		return fmt.Errorf("trim topic %s: %w", name, err)
 	}
 	poke(s.tidyWake)
 	return nil
+}
+
+// retainedFrom moves a seq that lies in a gap up to the first event behind it,
+// so that a topic's first seq is always that of an event.
+func (s *Store) retainedFrom(name string, seq uint64) (uint64, error) {
+	s.mu.RLock()
+	t := s.topics[name]
+	if t == nil || seq >= t.compacted || seq <= t.first {
+		s.mu.RUnlock()
+		return seq, nil
+	}
+	last := t.last
+	s.mu.RUnlock()
+	_, at, err := s.nearest(t, seq, seq, last, false)
+	return at, err
 }
 
 // SetTopic implements [store.Log].

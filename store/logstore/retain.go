@@ -191,9 +191,10 @@ func (s *Store) firstWithin(t *topic, last uint64, limit int64) (uint64, error) 
 // trimmed leave the directory, chunks without live sections are removed, and
 // chunks of which less than half is live, or that are small, are written
 // together into new ones.
+//
+// tidying must be held. The files are written without manifest, so that seals
+// go on meanwhile; they only add rows.
 func (s *Store) reclaim() error {
-	s.manifest.Lock()
-	defer s.manifest.Unlock()
 	if err := s.dropSections(); err != nil {
 		return err
 	}
@@ -225,11 +226,14 @@ func (s *Store) dropSections() error {
 	if len(jobs) == 0 {
 		return nil
 	}
+	s.manifest.Lock()
+	defer s.manifest.Unlock()
 	b := s.db.NewBatch()
 	dead := make(map[uint64]int64) // by chunk
 	type gain struct {
 		low   uint64
 		bytes int64
+		count uint64
 	}
 	gains := make(map[*topic]gain)
 	for _, j := range jobs {
@@ -245,6 +249,7 @@ func (s *Store) dropSections() error {
 			}
 			dead[x.chunk] += x.bytes
 			g.bytes += x.bytes
+			g.count += x.count
 			return b.Delete(slices.Clone(k), nil)
 		})
 		if err != nil {
@@ -254,6 +259,10 @@ func (s *Store) dropSections() error {
 	}
 	s.mu.Lock()
 	for t, g := range gains {
+		if t.compacted > 0 {
+			t.closeGaps(g.low, g.count)
+			putGaps(b, t)
+		}
 		t.low = g.low
 		t.bytes -= g.bytes
 		t.changed = true
@@ -270,6 +279,16 @@ func (s *Store) dropSections() error {
 		return err
 	}
 	return s.removeChunks(empty)
+}
+
+// closeGaps takes the gaps out of account that leave with count events when
+// low moves. mu must be held.
+func (t *topic) closeGaps(low, count uint64) {
+	if low >= t.compacted {
+		t.holes, t.stale = 0, 0 // merges drop the entries of what is trimmed
+	} else if seqs := low - min(low, t.low); seqs > count {
+		t.holes -= min(t.holes, seqs-count)
+	}
 }
 
 // removeChunks deletes chunk files that the manifest does not name any more.

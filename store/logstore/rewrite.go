@@ -1,10 +1,8 @@
 package logstore
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -67,8 +65,8 @@ func (s *Store) pickRewrite() (group []uint64, err error) {
 	return nil, nil
 }
 
-// rewrite copies the live sections of some chunks into a new one. manifest
-// must be held.
+// rewrite copies the live sections of some chunks into a new one. tidying must
+// be held.
 //
 // Crash argument: the new chunk and its directory entry are synced before the
 // manifest, in one step, points the sections at it and forgets the old
@@ -79,32 +77,32 @@ func (s *Store) rewrite(files []uint64) error {
 	for _, f := range files {
 		from[f] = true
 	}
+	// Neighbours become one section: fewer rows, longer reads. Gaps may lie
+	// between them, but no other section.
 	var rows []section
+	var joined []bool
+	before := section{} // the row before
 	err := s.scanManifest([]byte("d"), []byte("e"), func(k, v []byte) error {
 		x, err := decodeSection(k, v)
 		if from[x.chunk] {
 			rows = append(rows, x)
+			joined = append(joined, before.topic == x.topic && from[before.chunk])
 		}
+		before = x
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	slices.SortFunc(rows, func(a, b section) int {
-		if c := cmp.Compare(a.topic, b.topic); c != 0 {
-			return c
-		}
-		return cmp.Compare(a.first, b.first)
-	})
+	s.manifest.Lock()
 	file := s.newFile()
+	s.manifest.Unlock()
 	w, err := chunk.NewWriter(s.fs, s.chunkPath(file))
 	if err != nil {
 		return err
 	}
 	for i, x := range rows {
-		// Neighbours become one section: fewer rows, longer reads.
-		joined := i > 0 && rows[i-1].topic == x.topic && rows[i-1].last+1 == x.first
-		if err := s.copySection(w, x, joined); err != nil {
+		if err := s.copySection(w, x, joined[i]); err != nil {
 			w.Abort()
 			return err
 		}
@@ -116,6 +114,8 @@ func (s *Store) rewrite(files []uint64) error {
 	if err := syncDir(s.fs, s.dir); err != nil {
 		return err
 	}
+	s.manifest.Lock()
+	defer s.manifest.Unlock()
 	b := s.db.NewBatch()
 	for _, x := range rows {
 		_ = b.Delete(sectionKey(x.topic, x.first), nil) // in memory: cannot fail

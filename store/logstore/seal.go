@@ -157,7 +157,7 @@ func (s *Store) writeChunk(m *mem, sg *sealing) error {
 }
 
 func sectionOf(x *chunk.Section, file uint64) section {
-	return section{topic: x.Topic, first: x.First(), last: x.Last(), chunk: file, bytes: x.Bytes(), maxTS: x.MaxTS(), lastAt: x.LastAt(), entry: x.Entry}
+	return section{topic: x.Topic, first: x.First(), last: x.Last(), chunk: file, bytes: x.Bytes(), maxTS: x.MaxTS(), lastAt: x.LastAt(), count: x.Count(), entry: x.Entry}
 }
 
 func (s *Store) writeRun(m *mem, sg *sealing, kind indexKind, n int, fill func(*run.Writer)) error {
@@ -228,6 +228,7 @@ func (s *Store) publish(m *mem, sg *sealing) {
 		t := s.byNum[x.topic-1]
 		if t.bytes == 0 {
 			t.low = max(t.low, x.first) // what was trimmed in memory was not written
+			t.holes = 0
 		}
 		t.bytes += x.bytes
 	}
@@ -238,6 +239,8 @@ func (s *Store) publish(m *mem, sg *sealing) {
 		s.keys = append(slices.Clone(s.keys), r)
 	}
 	m.sealed = true
+	close(s.sealNews)
+	s.sealNews = make(chan struct{})
 	sealed := sort.Search(len(s.mems), func(i int) bool { return !s.mems[i].sealed })
 	drop := s.mems[:max(sealed-s.o.Tail, 0)]
 	s.mems = slices.Clone(s.mems[len(drop):])

@@ -7,28 +7,26 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"promethean/event"
 	"promethean/store"
+	"promethean/store/internal/guard"
 	"promethean/store/logstore/internal/journal"
 )
 
 // Store is the embedded engine. It implements [store.Log], [store.Cursors]
-// and the abilities AtomicTopics, Settles and BacksUp.
+// and the abilities AtomicTopics, Settles, Compacts, BacksUp and HasDocs.
 //
-// Lock order: life, tidying, manifest, mu, queueMu. Nothing waits while it
+// Lock order: life, backups, tidying, manifest, mu, queueMu. Nothing waits while it
 // holds one of the latter two.
 type Store struct {
 	o    Options
 	dir  string
 	fs   vfs.FS
 	lock io.Closer
-	db   *pebble.DB
+	db   *guard.DB
 	pool *memPool
-
-	guard *guard // between Pebble and the disk
 
 	// mu guards all that readers see.
 	mu      sync.RWMutex
@@ -43,11 +41,15 @@ type Store struct {
 	allTops []*store.Watch            // watches on every topic
 	early   map[string][]*store.Watch // watches on topics that do not exist yet
 
-	tidying sync.Mutex // held while tidy works
+	tidying sync.Mutex           // held by whoever removes files or rows of the directory
+	merged  map[indexKind]uint64 // entries after all runs were merged; under tidying
 	// manifest is held by whoever changes which files there are.
 	manifest sync.Mutex
 	nextFile uint64
 	chunks   *chunkCache
+
+	docs    documents
+	backups sync.Mutex
 
 	w        writer
 	requests sync.Pool // of *request
@@ -57,15 +59,19 @@ type Store struct {
 	wake     chan struct{} // to the writer, one token
 	room     chan struct{} // to a writer that waits for the sealer
 	sealWake chan struct{}
-	tidyWake chan struct{}
-	stop     chan struct{} // closed when background work must end
-	closed   bool          // under queueMu
-	closing  sync.Once
-	closeErr error
-	writing  sync.WaitGroup
-	working  sync.WaitGroup
-	gone     atomic.Bool
-	failure  atomic.Pointer[failure]
+	sealNews chan struct{} // closed and replaced, under mu, when a mem is sealed
+	// compacting has a token while a topic is compacted.
+	compacting chan struct{}
+	tidyWake   chan struct{}
+	stop       chan struct{} // closed when background work must end
+	closed     bool          // under queueMu
+	closing    sync.Once
+	closeErr   error
+	writing    sync.WaitGroup
+	working    sync.WaitGroup
+	gone       atomic.Bool
+	failure    atomic.Pointer[failure]
+	failed     chan struct{} // closed with the first failure
 	// life is held for reading by whoever uses files, step by step; Close
 	// takes it before it closes them.
 	life sync.RWMutex
@@ -86,11 +92,16 @@ type topic struct {
 	low      uint64 // the smallest seq that still takes space
 	bytes    int64  // in chunks
 	memBytes int64  // in mems that are not sealed
-	settings store.Settings
-	known    bool // durable: it shows in listings
-	changed  bool // since it was last written to the manifest
-	saved    bool // it has a row in the manifest; a seal gives rows to all
-	watches  []*store.Watch
+	// Compaction leaves gaps, all of them below compacted, where everything is
+	// sealed; holes is about how many seqs from low on have no event. Up to
+	// stale entries of each index lead to events that are gone.
+	compacted, holes, stale uint64
+	clean                   cleanMark
+	settings                store.Settings
+	known                   bool // durable: it shows in listings
+	changed                 bool // since it was last written to the manifest
+	saved                   bool // it has a row in the manifest; a seal gives rows to all
+	watches                 []*store.Watch
 }
 
 type cursorKey struct {
@@ -105,6 +116,8 @@ var (
 	_ store.Settles      = (*Store)(nil)
 	_ store.Leases       = (*Store)(nil)
 	_ store.BacksUp      = (*Store)(nil)
+	_ store.Compacts     = (*Store)(nil)
+	_ store.HasDocs      = (*Store)(nil)
 )
 
 // AppendsAcrossTopics says that a batch may span topics.
@@ -129,7 +142,12 @@ func Open(dir string, o Options) (*Store, error) {
 		room:     make(chan struct{}, 1),
 		sealWake: make(chan struct{}, 1),
 		tidyWake: make(chan struct{}, 1),
-		stop:     make(chan struct{}),
+		sealNews: make(chan struct{}),
+		failed:   make(chan struct{}),
+
+		compacting: make(chan struct{}, 1),
+		merged:     make(map[indexKind]uint64),
+		stop:       make(chan struct{}),
 	}
 	s.chunks = newChunkCache(s.fs, dir)
 	if err := s.open(); err != nil {
@@ -233,6 +251,7 @@ func (s *Store) Err() error {
 // fail stops the store from accepting anything more. The first cause stays.
 func (s *Store) fail(err error) {
 	if s.failure.CompareAndSwap(nil, &failure{err}) {
+		close(s.failed)
 		s.o.Logger.Error("store stops accepting", "dir", s.dir, "cause", err)
 	}
 	poke(s.wake)
@@ -257,9 +276,10 @@ func (s *Store) Close() error {
 		s.gone.Store(true)
 		close(s.stop)
 		s.working.Wait()
+		docsErr := s.closeDocs()
 		s.life.Lock()
 		defer s.life.Unlock()
-		s.closeErr = s.release()
+		s.closeErr = errors.Join(docsErr, s.release())
 	})
 	return s.closeErr
 }
@@ -279,7 +299,9 @@ func (s *Store) release() error {
 	s.ids, s.keys = nil, nil
 	s.mu.Unlock()
 	errs = append(errs, s.chunks.close())
-	errs = append(errs, s.closeDB())
+	if s.db != nil {
+		errs = append(errs, s.db.Close())
+	}
 	if s.lock != nil {
 		errs = append(errs, s.lock.Close())
 	}

@@ -73,6 +73,16 @@ func TestModel(t *testing.T) {
 	storetest.Model(t, h)
 }
 
+// TestModelFrugal is TestModel with index entries left that lead nowhere.
+func TestModelFrugal(t *testing.T) {
+	o := logstore.Options{SegmentSize: 32 << 10}.Frugal()
+	o.Limits.Payload = 4 << 10
+	h := harness("frugal", o, false)
+	h.Payload = o.Limits.Payload
+	h.MaxBatch = 50
+	storetest.Model(t, h)
+}
+
 func BenchmarkStore(b *testing.B) {
 	storetest.Bench(b, harness("disk", logstore.Options{}, true))
 }

@@ -1,6 +1,7 @@
 package logstore
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -43,6 +44,9 @@ func (s *Store) tidy() error {
 	if err := s.reclaim(); err != nil {
 		return err
 	}
+	if err := s.cleanIndex(&pacer{s: s, ctx: context.Background()}); err != nil {
+		return err
+	}
 	for _, kind := range []indexKind{idIndex, keyIndex} {
 		for {
 			more, err := s.mergeRuns(kind)
@@ -74,7 +78,7 @@ func (s *Store) index(kind indexKind) tiers {
 
 // pickMerge chooses neighbours to merge: fanout runs of one tier, or all runs
 // if most of what they hold is gone.
-func (s *Store) pickMerge(list tiers) (from, to, tier int) {
+func (s *Store) pickMerge(kind indexKind, list tiers) (from, to, tier int) {
 	entries, live := uint64(0), uint64(0)
 	for _, r := range list {
 		entries += r.run.Count()
@@ -82,11 +86,14 @@ func (s *Store) pickMerge(list tiers) (from, to, tier int) {
 	s.mu.RLock()
 	for _, t := range s.byNum {
 		if t.sealed >= t.first {
-			live += t.sealed - t.first + 1
+			n := t.sealed - t.first + 1
+			live += n - min(t.holes, n)
 		}
 	}
 	s.mu.RUnlock()
-	if len(list) > 0 && entries > 2*live+uint64(s.o.SegmentSize)/256 {
+	// How many are live is an estimate: what a merge of all could not drop
+	// is not tried again.
+	if len(list) > 0 && entries > 2*live+uint64(s.o.SegmentSize)/256 && entries > s.merged[kind]+s.merged[kind]/4 {
 		return 0, len(list), list[0].tier
 	}
 	for i := len(list); i >= fanout; i-- {
@@ -103,7 +110,7 @@ func (s *Store) pickMerge(list tiers) (from, to, tier int) {
 // names it in place of the old ones, which are removed after that.
 func (s *Store) mergeRuns(kind indexKind) (bool, error) {
 	list := s.index(kind)
-	from, to, tier := s.pickMerge(list)
+	from, to, tier := s.pickMerge(kind, list)
 	if from == to {
 		return false, nil
 	}
@@ -139,6 +146,9 @@ func (s *Store) mergeRuns(kind indexKind) (bool, error) {
 	merged, err := run.Open(s.fs, s.runPath(file))
 	if err != nil {
 		return false, err
+	}
+	if len(old) == len(list) {
+		s.merged[kind] = merged.Count()
 	}
 	tr := tierRun{run: merged, tier: tier, age: old[0].age, file: file}
 	return true, s.swapRuns(kind, from, to, tr)

@@ -29,13 +29,15 @@ type writer struct {
 	maxBody int
 	full    bool        // the next request does not fit the segment
 	marked  atomic.Bool // the last frame is a durable mark
-	rest    []*request  // taken from the queue, not yet taken in
-	taken   []*request  // the memory that rest was taken with
-	spare   []*group    // to be used again
-	open    *group
-	flying  *group // ended and not yet visible, nil if there is none
-	crowd   int    // how many requests flew last
-	yields  int    // since the open group could have taken off
+	// freeze asks for a new segment while the active mem has no higher number.
+	freeze atomic.Uint64
+	rest   []*request // taken from the queue, not yet taken in
+	taken  []*request // the memory that rest was taken with
+	spare  []*group   // to be used again
+	open   *group
+	flying *group // ended and not yet visible, nil if there is none
+	crowd  int    // how many requests flew last
+	yields int    // since the open group could have taken off
 
 	out  chan *group // to the pilot
 	back chan *group // what has landed; whoever sends pokes the judge
@@ -317,6 +319,10 @@ func (w *writer) queued() bool {
 // takeIn judges what waits, and adds what it grants to the open group.
 func (w *writer) takeIn() {
 	for w.admits() && !w.hasLanded() {
+		if w.act.number <= w.freeze.Load() && w.s.Err() == nil {
+			w.full = true
+			return
+		}
 		if len(w.rest) == 0 && !w.fetchQueue() {
 			return
 		}

@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 	"io"
 	"iter"
+	"sync"
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -21,6 +22,11 @@ type Chunk struct {
 	file  vfs.File
 	index Entry // of the whole index
 	refs  atomic.Int32
+
+	// sections are those that were read, by their place in the index: together
+	// they are as large as the index at most, some 64 bytes for a block.
+	mu       sync.Mutex
+	sections map[uint64]*Section
 }
 
 // Open opens a chunk and verifies header and footer. The caller holds one
@@ -115,14 +121,26 @@ func (c *Chunk) Sections() ([]Section, error) {
 	return all, nil
 }
 
-// Section reads one section's part of the index.
+// Section reads one section's part of the index. It is shared: nobody changes it.
 func (c *Chunk) Section(e Entry) (*Section, error) {
+	c.mu.Lock()
+	known := c.sections[e.Off]
+	c.mu.Unlock()
+	if known != nil && known.Entry == e {
+		return known, nil
+	}
 	ix, err := c.readIndex(e)
 	if err != nil {
 		return nil, err
 	}
 	s, _ := parseSection(ix)
 	s.Entry = e
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.sections == nil {
+		c.sections = make(map[uint64]*Section)
+	}
+	c.sections[e.Off] = &s
 	return &s, nil
 }
 
@@ -176,6 +194,22 @@ func (c *Chunk) Read(blocks []Block) ([][]byte, error) {
 		}
 	}
 	return out, nil
+}
+
+// ReadInto reads one block into a buffer, which it gives back grown if need be,
+// and verifies it.
+func (c *Chunk) ReadInto(buf []byte, b Block) ([]byte, error) {
+	if cap(buf) < int(b.Len) {
+		buf = make([]byte, b.Len)
+	}
+	buf = buf[:b.Len]
+	if _, err := c.file.ReadAt(buf, int64(b.Off)); err != nil {
+		return buf, fmt.Errorf("read %s at %d: %w", c.path, b.Off, err)
+	}
+	if crc32.Checksum(buf, castagnoli) != b.CRC {
+		return buf, c.corrupt(int64(b.Off), "chunk block with seqs %d to %d fails its checksum", b.First, b.Last)
+	}
+	return buf, nil
 }
 
 // Prefetch asks the system to read the section ahead.

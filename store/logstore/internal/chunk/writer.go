@@ -13,7 +13,7 @@ const (
 	formatVersion = 1
 	headerSize    = 16
 	footerSize    = 32
-	blockTarget   = 64 << 10
+	blockTarget   = 16 << 10
 	writeSize     = 512 << 10
 	// RecordHead is what precedes each event record in a block.
 	RecordHead = 12
@@ -22,7 +22,8 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Block is where some consecutive events of a section are.
+// Block is where some consecutive events of a section are. Their seqs ascend,
+// and may have gaps.
 type Block struct {
 	Off             uint64
 	Len             uint32
@@ -60,6 +61,14 @@ func (s *Section) Last() uint64 { return s.Blocks[len(s.Blocks)-1].Last }
 func (s *Section) Bytes() (n int64) {
 	for i := range s.Blocks {
 		n += int64(s.Blocks[i].Len)
+	}
+	return n
+}
+
+// Count is how many events the section has.
+func (s *Section) Count() (n uint64) {
+	for i := range s.Blocks {
+		n += uint64(s.Blocks[i].Count)
 	}
 	return n
 }
