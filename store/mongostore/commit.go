@@ -142,6 +142,7 @@ type commit struct {
 	topic string
 	tail
 	at     int64 // epoch milliseconds
+	less   int64 // bytes of events that compaction has removed
 	nonce  []byte
 	events []storedEvent
 }
@@ -186,6 +187,8 @@ func parseCommit(raw bson.Raw) (*commit, error) {
 			c.top, ok = v.Int64OK()
 		case "cum":
 			c.cum, ok = v.Int64OK()
+		case "less":
+			c.less, ok = v.Int64OK()
 		case "c":
 			_, c.nonce, ok = v.BinaryOK()
 		case "events":
@@ -209,7 +212,7 @@ func (c *commit) parseEvents(list bsoncore.Array) error {
 	if err != nil {
 		return err
 	}
-	c.events = make([]storedEvent, len(values))
+	c.events = make([]storedEvent, 0, len(values))
 	for i, v := range values {
 		doc, ok := v.DocumentOK()
 		if !ok {
@@ -219,7 +222,9 @@ func (c *commit) parseEvents(list bsoncore.Array) error {
 		if !ok {
 			return fmt.Errorf("%w of the seq of event %d", errShape, i)
 		}
-		c.events[i] = storedEvent{seq: uint64(seq), doc: doc}
+		if seq != stubSeq {
+			c.events = append(c.events, storedEvent{seq: uint64(seq), doc: doc})
+		}
 	}
 	return nil
 }

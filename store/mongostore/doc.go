@@ -7,8 +7,9 @@
 //
 // # Guarantees
 //
-// Order. The seqs of a topic have no gap. A commit is inserted behind the end
-// of its topic or not at all, so they are given in commit order.
+// Order. Seqs are given without a gap, though compaction leaves gaps. A commit
+// is inserted behind the end of its topic or not at all, so they are given in
+// commit order.
 //
 // Durability. Writes wait for the journal of a majority, reads are of what a
 // majority has. On a single server that is the server.
@@ -21,8 +22,10 @@
 // Concurrency. Appends of a topic that arrive while a commit of it is on its
 // way become one commit together, and so do settlements of a group.
 //
+// Documents. [Store.Docs] keeps them in plain collections; see below.
+//
 // What it lacks: batches over several topics, settlements beside events,
-// compaction, backup (use the server's tools), documents.
+// backup (use the server's tools).
 //
 // # Layout
 //
@@ -35,12 +38,15 @@
 //	  at      when it was written, by the writer's clock
 //	  hi      highest ts in it
 //	  top     highest ts in the topic up to here
-//	  cum     bytes of the topic's events up to here, trimmed ones included
+//	  cum     bytes of the topic's events up to here, those included that are gone
+//	  less    bytes of its events that compaction has removed
 //	  c       a random number: whose commit this is
 //	  events  [{seq, id, ts, key, partition, sid, headers: [{k, v}], payload,
 //	          caused_by, tags}]; payload is the JSON text, byte by byte
+//	          A row with the seq 0 is no event: it stands where all are removed
 //	  indexes (t, last), (t, events.id) unique, (t, events.key, last)
 //	topics   _id topic; settings; first, base, gone, done: how far it is trimmed;
+//	         gaps, less: below which seq events may be missing, and their bytes;
 //	         tail: an end that it once had
 //	cursors  _id topic/group; the state, its lists as varints; version counts
 //	         PutCursor, rev is another number after every change, put is the
@@ -48,6 +54,10 @@
 //	leases   _id name; owner, epoch, until; kept when the lease is free
 //	meta     one document: the format's version
 //	events   a view with one row per event, where the server has views
+//	readers  _id reader; place, meta, cols: what is declared; rev counts changes
+//	         of all but the place, c is a random number: whose the last change
+//	         is; fresh, waste, dropping, by, next: what was begun
+//	view_N   the documents of collection N; docs/engines.md says what they have
 //
 // A commit has at most 5,000 events, so the commit that holds seq n ends below
 // n+5000: a range query of that width finds it, or proves that there is none.
@@ -117,6 +127,8 @@
 //   - In a trim: one change of the topic's document hides the events, removing
 //     them comes after it. Every sweep ends what was begun (done is below
 //     first), and so does an append that meets a hidden id.
+//   - In a compaction: each commit is changed in one step, and none is deleted,
+//     so all that is said above about places stays true.
 //   - In a settlement, a cursor's or a lease's change: each is one step on one
 //     document, guarded by rev or made by expressions on the server.
 //
@@ -129,6 +141,36 @@
 // stream, where the server has one, and by polling: one query for all watched
 // topics, every [Options.PollMin] while events come, up to [Options.PollMax]
 // while none do.
+//
+// # Documents
+//
+// A commit reads the reader's row, which must be at the place that the commit
+// begins at, and the documents that it is about. From these it is known what
+// every operation does, in order: whether it is stale, and whether a unique
+// index refuses it. Nothing has been written so far. Then each document is
+// replaced if its _seq is still the one that was read, or inserted if there was
+// none, and last the place is moved if it is still where it was and nothing
+// else has changed in the row. Whatever does not match begins anew, with the
+// row. So two processes that commit the same batch write the same documents,
+// and one of them is told of the conflict. On a server with transactions all of
+// it is in one.
+//
+// A commit that is repeated after its end was not seen finds its documents
+// stale, because they have its seqs, and moves the place. If the place was moved
+// by itself before, the row has its random number.
+//
+// What is declared changes in the row first: fresh and waste name collections
+// to be made and dropped, dropping says that the reader is gone, by and next
+// that another one has taken its place. One change of one row is thus what
+// decides. The rest follows, may be repeated, and is ended by whoever writes
+// next if the process dies: each write looks at the row first, and a declaration
+// at all rows that have to do with its collections. Indexes come before the row
+// that names them, since one that is unique may turn out to be impossible, and
+// are dropped after it. Every collection is named by a row from before it is
+// made until it is dropped.
+//
+// Deletions are forgotten after the row says up to which seq. Changes are read
+// before the row is, so whoever misses one is told.
 //
 // # Costs
 //

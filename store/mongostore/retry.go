@@ -22,6 +22,7 @@ var transientCodes = []int{
 	50, 262, // out of time
 	112,      // a write conflict
 	133, 134, // no such read preference or read concern now
+	246,      // no snapshot of this moment, as collections have just changed
 	16908292, // the compatible server: deadlock detected
 	16777245, // the compatible server: it could not serialize
 }

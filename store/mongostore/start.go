@@ -60,6 +60,7 @@ func (s *Store) checkServer(ctx context.Context) error {
 	if !hello.Writable && hello.Msg != "isdbgrid" {
 		return errors.New("the server takes no writes: it is not the primary; name all members of the replica set in the address, and no directConnection")
 	}
+	s.asOne = hello.Set != "" && hello.Wire >= snapshotWire
 	if hello.Set == "" && hello.Msg != "isdbgrid" {
 		s.o.Logger.Info("mongostore: the server is no replica set: what is written is on one machine only", "database", s.o.Database)
 	}
@@ -213,6 +214,7 @@ func (s *Store) makeView(ctx context.Context) {
 	err := s.try(ctx, func(ctx context.Context) error {
 		return s.db.CreateView(ctx, name, s.commits.Name(), mongo.Pipeline{
 			{{Key: "$unwind", Value: "$events"}},
+			{{Key: "$match", Value: bson.D{{Key: "events.seq", Value: bson.D{{Key: "$gt", Value: int64(stubSeq)}}}}}},
 			{{Key: "$project", Value: bson.D{
 				{Key: "_id", Value: 0}, field("id"), field("seq"), field("ts"), {Key: "topic", Value: "$t"},
 				field("key"), field("partition"), field("sid"),

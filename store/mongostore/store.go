@@ -39,14 +39,19 @@ type Store struct {
 	group  map[groupName]*groupLane // by topic and group
 
 	watch watchers
+
+	asOne     bool // the server has transactions, and reads snapshots
+	documents documents
 }
 
 var (
-	_ store.Log     = (*Store)(nil)
-	_ store.Cursors = (*Store)(nil)
-	_ store.Leases  = (*Store)(nil)
-	_ store.Shared  = (*Store)(nil)
-	_ store.Bounded = (*Store)(nil)
+	_ store.Log      = (*Store)(nil)
+	_ store.Cursors  = (*Store)(nil)
+	_ store.Leases   = (*Store)(nil)
+	_ store.Shared   = (*Store)(nil)
+	_ store.Bounded  = (*Store)(nil)
+	_ store.Compacts = (*Store)(nil)
+	_ store.HasDocs  = (*Store)(nil)
 )
 
 // Open connects to the server that url names, checks that it and the database

@@ -26,6 +26,10 @@ type topicDoc struct {
 	First int64 `bson:"first"`
 	Base  int64 `bson:"base"`
 	Gone  int64 `bson:"gone"`
+	// Gaps is the seq below which events may be missing, Less about how many
+	// bytes compaction has removed of those from First on.
+	Gaps int64 `bson:"gaps,omitempty"`
+	Less int64 `bson:"less,omitempty"`
 	// Done is the First up to which events were really removed.
 	Done int64 `bson:"done"`
 	// Tail was the topic's last seq when somebody noted it: a place from
@@ -64,7 +68,7 @@ func (d *topicDoc) bounds(t tail) store.Bounds {
 	if last == 0 {
 		return store.Bounds{First: 1}
 	}
-	return store.Bounds{First: uint64(max(d.First, 1)), Last: last, Bytes: max(t.cum-d.Gone, 0)}
+	return store.Bounds{First: uint64(max(d.First, 1)), Last: last, Bytes: max(t.cum-d.Gone-d.Less, 0)}
 }
 
 // lane is what the store remembers of a topic, and its queue of appends.

@@ -36,7 +36,10 @@ func (s *Store) trim(ctx context.Context, topic string, before uint64) error {
 		if err != nil || before <= uint64(d.First) {
 			return err
 		}
-		base, gone := int64(t.first), t.cum
+		if before, err = s.retainedFrom(ctx, &d, before, t.last); err != nil {
+			return err
+		}
+		base, gone, end := int64(t.first), t.cum, t.last
 		if before <= t.last {
 			c, err := s.holding(ctx, topic, before, d.Base, false)
 			if err != nil {
@@ -45,12 +48,16 @@ func (s *Store) trim(ctx context.Context, topic string, before uint64) error {
 			if c == nil {
 				continue // somebody has trimmed further
 			}
-			base, gone = int64(c.first), c.cum
+			base, gone, end = int64(c.first), c.cum, c.last
 			for i := range c.events {
 				if c.events[i].seq >= before {
 					gone -= int64(len(c.events[i].doc))
 				}
 			}
+		}
+		less, err := s.lessIn(ctx, &d, uint64(d.First), end)
+		if err != nil {
+			return err
 		}
 		// Only if what the plan rests on is still true: a commit below the
 		// base, left by a slow writer, could otherwise pass for one that counts.
@@ -58,7 +65,7 @@ func (s *Store) trim(ctx context.Context, topic string, before uint64) error {
 		err = s.do(ctx, func(ctx context.Context) error {
 			result, err := s.topics.UpdateOne(ctx,
 				bson.D{{Key: "_id", Value: topic}, {Key: "first", Value: d.First}, {Key: "base", Value: d.Base}},
-				bson.D{{Key: "$set", Value: bson.D{{Key: "first", Value: clamp(before)}, {Key: "base", Value: base}, {Key: "gone", Value: gone}}}})
+				bson.D{{Key: "$set", Value: bson.D{{Key: "first", Value: clamp(before)}, {Key: "base", Value: base}, {Key: "gone", Value: gone}}}, {Key: "$inc", Value: bson.D{{Key: "less", Value: -less}}}})
 			if err == nil {
 				moved = result.MatchedCount
 			}
@@ -172,6 +179,7 @@ func (s *Store) sweepTopic(ctx context.Context, d *topicDoc) error {
 // if none does.
 func (s *Store) expired(ctx context.Context, d *topicDoc, t tail) (before uint64, err error) {
 	old := time.Now().Add(-time.Duration(d.Retention)).UnixMilli()
+	less := d.Less // what compaction has removed behind c
 	for from, width := uint64(d.First), uint64(maxEvents); from <= t.last; width = min(2*width, 1<<17) {
 		to := min(from+width, t.last+1)
 		heads, _, err := s.counting(ctx, query{topic: d.Name, from: from, to: to, heads: true})
@@ -180,9 +188,10 @@ func (s *Store) expired(ctx context.Context, d *topicDoc, t tail) (before uint64
 		}
 		for _, c := range heads {
 			// Without all of c there is still as much as may be, or more.
-			over := d.MaxBytes > 0 && t.cum-c.cum >= d.MaxBytes
+			less -= c.less
+			over := d.MaxBytes > 0 && t.cum-c.cum-less >= d.MaxBytes
 			if !over && (d.Retention <= 0 || c.at >= old) {
-				return s.cutInside(ctx, d, t, c, before)
+				return s.cutInside(ctx, d, t, c, before, t.cum-c.cum-less)
 			}
 			before = c.last + 1
 		}
@@ -191,9 +200,10 @@ func (s *Store) expired(ctx context.Context, d *topicDoc, t tail) (before uint64
 	return before, nil
 }
 
-// cutInside finds how many events of a commit have to go for the size. The
-// newest event of a topic stays, however large it is.
-func (s *Store) cutInside(ctx context.Context, d *topicDoc, t tail, c *commit, before uint64) (uint64, error) {
+// cutInside finds how many events of a commit have to go for the size, where
+// those behind it take rest. The newest event of a topic stays, however large
+// it is.
+func (s *Store) cutInside(ctx context.Context, d *topicDoc, t tail, c *commit, before uint64, rest int64) (uint64, error) {
 	if d.MaxBytes <= 0 {
 		return before, nil
 	}
@@ -201,7 +211,6 @@ func (s *Store) cutInside(ctx context.Context, d *topicDoc, t tail, c *commit, b
 	if err != nil || whole == nil {
 		return before, err
 	}
-	rest := t.cum - c.cum
 	for i := range whole.events {
 		rest += int64(len(whole.events[i].doc))
 	}

@@ -76,20 +76,29 @@
 //
 //   - Append: the server commits a batch when its last message comes, and
 //     forgets one that has none. If the answer is lost, the ids are known.
+//
 //   - Settlements and cursors: one message that replaces another of a known
 //     revision. Applying a settlement again changes nothing.
+//
 //   - Leases: likewise. Time is the leader's alone: that of the entry, and of
 //     the leader's answer. The epoch is the revision with which an owner came.
+//
 //   - Trim and settings: one request each, which the server's log carries out.
+//
 //   - The index is made from the stream anew whenever a topic is first used. It
 //     reads headers only, some hundred thousand events a second; appends wait
 //     for it, for as long as [Options.IndexTimeout].
+//
+//   - Compaction: a purge for each key, of which some may be left undone.
 //
 // # Memory
 //
 // The index takes 30 to 44 bytes for each retained event of the topics that
 // are appended to, watched or searched by id or time: about 400 MB for ten
-// million. Topics and groups take some hundred bytes each.
+// million. Topics and groups take some hundred bytes each. What another process
+// compacts stays in the index until the topic is first used again; whoever looks
+// such an id up sees that its event is gone. A compaction takes up to 64 MiB
+// while it runs.
 //
 // A topic with three replicas is a Raft group of the cluster: plan for some
 // thousands of topics, not more. Who reads a topic piece by piece gets a
@@ -99,5 +108,5 @@
 // # What it lacks
 //
 // Batches over several topics ([store.AtomicTopics]), settlements beside events
-// ([store.Settles]), documents, backups (use the server's) and compaction.
+// ([store.Settles]), documents and backups (use the server's).
 package natsstore

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"promethean/event"
+	"promethean/store/internal/superseded"
 )
 
 // index knows the seq of every retained id of a topic, and about when events
@@ -142,6 +143,23 @@ func (x *index) forget(id event.ID, seq uint64) {
 	// The slot stays taken, because others may lie behind it.
 	if s := t.find(hi, lo, h); s.seq == seq {
 		s.seq = gone
+	}
+}
+
+// forgetAll says that the ids of some seqs are gone.
+func (x *index) forgetAll(dead superseded.Set) {
+	for i := range x.tables {
+		x.forgetIn(i, dead)
+	}
+}
+
+func (x *index) forgetIn(i int, dead superseded.Set) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for k := range x.tables[i].slots {
+		if s := &x.tables[i].slots[k]; s.seq != gone && dead.Has(s.seq) {
+			s.seq = gone
+		}
 	}
 }
 

@@ -22,11 +22,32 @@ func (s *Store) LocateID(ctx context.Context, name string, id event.ID) (uint64,
 			return 0, fmt.Errorf("locate id %s in topic %s: %w", id, name, s.outcome(ctx, err))
 		}
 		if i != nil {
-			seq = s.topic(name).index.get(id)
+			seq, err = s.located(ctx, s.topic(name), id)
+		}
+		if err != nil {
+			return 0, fmt.Errorf("locate id %s in topic %s: %w", id, name, s.outcome(ctx, err))
 		}
 	}
 	if seq == 0 {
 		return 0, fmt.Errorf("locate id %s in topic %s: %w", id, shorten(name), store.ErrNotFound)
+	}
+	return seq, nil
+}
+
+// located gives the seq of an id, 0 if it is unknown. Another process may have
+// removed the event by a compaction, and says so to nobody.
+func (s *Store) located(ctx context.Context, t *topic, id event.ID) (uint64, error) {
+	seq := t.index.get(id)
+	if seq == 0 {
+		return 0, nil
+	}
+	there, err := s.originals(ctx, t, []uint64{seq})
+	if err != nil {
+		return 0, err
+	}
+	if e, ok := there[seq]; !ok || e.ID != id {
+		t.index.forget(id, seq)
+		return 0, nil
 	}
 	return seq, nil
 }

@@ -45,11 +45,12 @@ type Store struct {
 }
 
 var (
-	_ store.Log     = (*Store)(nil)
-	_ store.Cursors = (*Store)(nil)
-	_ store.Leases  = (*Store)(nil)
-	_ store.Shared  = (*Store)(nil)
-	_ store.Bounded = (*Store)(nil)
+	_ store.Log      = (*Store)(nil)
+	_ store.Cursors  = (*Store)(nil)
+	_ store.Leases   = (*Store)(nil)
+	_ store.Shared   = (*Store)(nil)
+	_ store.Bounded  = (*Store)(nil)
+	_ store.Compacts = (*Store)(nil)
 )
 
 const (
