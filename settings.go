@@ -42,6 +42,18 @@ func (h *Hub) WatchSettings(f func(topic string, s store.Settings)) (stop func()
 	}
 }
 
+// Settings gives the settings of a topic as this hub knows them; the zero value
+// for one that nobody has made. Those that another hub on the same engine has
+// changed are known moments later.
+func (h *Hub) Settings(topic string) store.Settings {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if t := h.topics[topic]; t != nil {
+		return t.settings
+	}
+	return store.Settings{}
+}
+
 // learn takes over the settings of a topic and tells those who watch.
 func (h *Hub) learn(topic string, s store.Settings) {
 	h.mu.Lock()

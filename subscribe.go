@@ -160,6 +160,21 @@ func Retry(after time.Duration, err error) error { return &retryError{err, max(a
 // again would not help.
 func Dead(err error) error { return &deadError{err} }
 
+// IsDead says whether an error is one of [Dead].
+func IsDead(err error) bool {
+	var dead *deadError
+	return errors.As(err, &dead)
+}
+
+// RetryAfter gives how long an error of [Retry] wants to wait.
+func RetryAfter(err error) (after time.Duration, ok bool) {
+	var retry *retryError
+	if !errors.As(err, &retry) {
+		return 0, false
+	}
+	return retry.after, true
+}
+
 // Handle makes a handler of one that takes payloads of one type. A payload
 // that does not decode is dead at once.
 func Handle[T any](f func(ctx context.Context, v T, e event.Event, d *Delivery) error) Handler {

@@ -51,45 +51,59 @@ func (s *SystemTopic) Name() string { return s.topic }
 
 // Append stores records as a whole, durably when it returns.
 func (s *SystemTopic) Append(ctx context.Context, payloads ...json.RawMessage) error {
-	return s.append(ctx, nil, payloads)
+	_, err := s.append(ctx, "", nil, payloads)
+	return err
 }
 
 // AppendAfter is Append if seq is the last one of the topic. Otherwise nothing
 // is stored, and the error is a [*store.SeqConflictError]: another hub was
 // first.
 func (s *SystemTopic) AppendAfter(ctx context.Context, seq uint64, payloads ...json.RawMessage) error {
-	return s.append(ctx, []store.Expect{{Topic: s.topic, Seq: seq}}, payloads)
+	_, err := s.append(ctx, "", []store.Expect{{Topic: s.topic, Seq: seq}}, payloads)
+	return err
 }
 
-func (s *SystemTopic) append(ctx context.Context, expect []store.Expect, payloads []json.RawMessage) error {
+// AppendKeyed stores one record with a key if seq is the last one of that key,
+// 0 if it has none, and gives the record's own seq. Otherwise nothing is stored,
+// and the error is a [*store.SeqConflictError]: somebody else was first.
+func (s *SystemTopic) AppendKeyed(ctx context.Context, key string, seq uint64, payload json.RawMessage) (uint64, error) {
+	if key == "" {
+		return 0, fmt.Errorf("append topic %s: %w: a record with a key needs one", s.topic, event.ErrInvalidArgument)
+	}
+	return s.append(ctx, key, []store.Expect{{Topic: s.topic, Key: key, Seq: seq}}, []json.RawMessage{payload})
+}
+
+// append gives the seq of the last record.
+func (s *SystemTopic) append(ctx context.Context, key string, expect []store.Expect, payloads []json.RawMessage) (uint64, error) {
 	if len(payloads) == 0 {
-		return nil
+		return 0, nil
 	}
 	if err := s.make(ctx); err != nil {
-		return fmt.Errorf("append topic %s: %w", s.topic, err)
+		return 0, fmt.Errorf("append topic %s: %w", s.topic, err)
 	}
 	began := time.Now()
 	s.h.mu.Lock()
 	if s.h.closed {
 		s.h.mu.Unlock()
-		return ErrClosed
+		return 0, ErrClosed
 	}
 	n := s.h.known(s.topic).partitions
 	s.h.mu.Unlock()
 	batch := make([]event.Event, len(payloads))
 	for i, p := range payloads {
 		e := event.New(s.topic, p)
-		e.ID, e.TS = event.NewID(), began.UnixMilli()
-		e.Partition = event.PartitionOf(event.PartitionFor("", e.ID, n))
+		e.ID, e.TS, e.Key = event.NewID(), began.UnixMilli(), key
+		e.Partition = event.PartitionOf(event.PartitionFor(key, e.ID, n))
 		batch[i] = e
 	}
-	if _, err := s.h.log.Append(ctx, store.Batch{Events: batch, Expect: expect, Internal: true}); err != nil {
-		return err
+	got, err := s.h.log.Append(ctx, store.Batch{Events: batch, Expect: expect, Internal: true})
+	if err != nil {
+		return 0, err
 	}
 	for range batch {
 		s.h.o.Metrics.Published(s.topic, time.Since(began))
 	}
-	return nil
+	return got[len(got)-1].Seq, nil
 }
 
 // make sees to it that the topic is there.

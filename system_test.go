@@ -84,6 +84,34 @@ func TestSystemTopic(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 
+	// Records with a key come one after the other, whoever writes them.
+	first, err := s.AppendKeyed(ctx, "orders", 0, json.RawMessage(`{"n":3}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.AppendKeyed(ctx, "other", 0, json.RawMessage(`1`)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.AppendKeyed(ctx, "orders", 0, json.RawMessage(`{"n":4}`)); !errors.Is(err, store.ErrSeqConflict) {
+		t.Errorf("a second first record: %v", err)
+	}
+	if second, err := s.AppendKeyed(ctx, "orders", first, json.RawMessage(`{"n":5}`)); err != nil || second <= first {
+		t.Errorf("seq %d after %d: %v", second, first, err)
+	}
+	if _, err := s.AppendKeyed(ctx, "", 0, json.RawMessage(`1`)); !errors.Is(err, event.ErrInvalidArgument) {
+		t.Errorf("no key: %v", err)
+	}
+	got = nil
+	for e, err := range h.Read(ctx, store.Query{Topic: s.Name(), Key: "orders"}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, string(e.Payload))
+	}
+	if len(got) != 2 || got[1] != `{"n":5}` {
+		t.Errorf("%v", got)
+	}
+
 	// The way of everybody stays shut.
 	if _, err := h.Publish(ctx, event.New("system.audit", json.RawMessage(`1`))); !errors.Is(err, event.ErrInvalidTopic) {
 		t.Errorf("published: %v", err)

@@ -49,21 +49,29 @@ func (r *runner) letter(it *item, original *event.Event, generation uint64) (eve
 		r.e.o.Logger.Warn("a dead letter failed and stays where it is", "topic", r.topic, "group", r.group, "id", it.id, "err", it.reason)
 		return event.Event{}, false
 	}
-	now := time.Now().UnixMilli()
 	l := Letter{
-		Topic: r.topic, Group: r.group, Original: *original, Err: shorten(it.reason, maxErr),
-		TS: now, Attempts: int(it.delivered), Parked: r.parks(it),
+		Topic: r.topic, Group: r.group, Original: *original, Err: it.reason,
+		Attempts: int(it.delivered), Parked: r.parks(it),
 	}
+	return r.e.letterEvent(&l, it.key, generation, it.letter), true
+}
+
+// letterEvent makes the event that a dead letter is stored as. Its id follows
+// from what failed, in which generation of the group, and handed out again for
+// which letter.
+func (e *Engine) letterEvent(l *Letter, key string, generation, again uint64) event.Event {
+	l.TS, l.Err = time.Now().UnixMilli(), shorten(l.Err, maxErr)
+	was := event.Event{ID: l.Original.ID, Seq: l.Original.Seq, Topic: l.Topic, Payload: json.RawMessage("null")}
 	b, err := l.AppendJSON(nil)
 	if err != nil {
 		// It was stored, so it is sound; a dead letter without it is better
 		// than a group that cannot go on.
-		r.e.o.Logger.Error("encode a dead letter", "topic", r.topic, "group", r.group, "id", it.id, "err", err)
-		l.Original = event.Event{ID: it.id, Seq: it.seq, Topic: r.topic, Payload: json.RawMessage("null")}
+		e.o.Logger.Error("encode a dead letter", "topic", l.Topic, "group", l.Group, "id", was.ID, "err", err)
+		l.Original = was
 		b, _ = l.AppendJSON(nil)
 	}
-	id := event.NameID(space, fmt.Sprintf("%s\n%s\n%s\n%d\n%d", r.topic, r.group, it.id, generation, it.letter))
-	return event.Event{ID: id, TS: now, Topic: LetterTopic(r.topic), Key: it.key, Partition: letterPartition, Payload: b}, true
+	id := event.NameID(space, fmt.Sprintf("%s\n%s\n%s\n%d\n%d", l.Topic, l.Group, was.ID, generation, again))
+	return event.Event{ID: id, TS: l.TS, Topic: LetterTopic(l.Topic), Key: key, Partition: letterPartition, Payload: b}
 }
 
 // AppendJSON appends the JSON of a letter, which is the payload that it is stored

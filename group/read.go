@@ -90,8 +90,11 @@ func (r *runner) runReader(steps int) {
 			r.schedule(r.look)
 		} else {
 			q = store.Query{Topic: r.topic, After: r.next, Limit: min(max(r.lacking(), 16), readStep)}
-			if r.mark != 0 {
+			switch {
+			case r.mark != 0:
 				q.Until = r.mark
+			case r.visible > r.next:
+				q.Until = r.visible
 			}
 			r.dirty = false
 		}
@@ -160,7 +163,8 @@ func (r *runner) took(q store.Query, events []event.Event, b store.Bounds) {
 	case len(events) == q.Limit:
 		r.dirty = true
 	case q.Until != 0:
-		// All up to the mark is read; what is missing at its end is gone.
+		// All up to there was visible and is read; what is missing at its end
+		// is gone.
 		if r.next < q.Until {
 			r.expire(store.Range{First: r.next + 1, Last: q.Until})
 			r.next = q.Until
@@ -170,6 +174,11 @@ func (r *runner) took(q store.Query, events []event.Event, b store.Bounds) {
 		// The topic was emptied beyond what we have read.
 		r.expire(store.Range{First: r.next + 1, Last: b.First - 1})
 		r.next = b.First - 1
+	}
+	if q.Until == 0 && len(events) < q.Limit && b.Last > r.next {
+		// More has become visible since, or the topic ends with events that
+		// are gone: reading up to there tells.
+		r.visible, r.dirty = b.Last, true
 	}
 	r.trySuspect() // that was the last one, perhaps
 }
@@ -236,6 +245,7 @@ func (r *runner) refill(key string, q *keyQueue) {
 			q.last, q.missed = events[len(events)-1].Seq, true
 		}
 		q.more = q.missed
+		defer r.findGone()
 		for i := range events {
 			ev := events[i]
 			if r.isDone(ev.Seq) || r.held[heldName{id: ev.ID}] != nil {
@@ -254,6 +264,40 @@ func (r *runner) refill(key string, q *keyQueue) {
 		}
 		r.feed()
 	})
+}
+
+// findGone settles what was read, is not held because its key had too many,
+// and is not found again because single events of it were removed. That can be
+// told once no key has events left to be found. mu must be held.
+func (r *runner) findGone() {
+	for _, q := range r.keys {
+		if q.more || q.missed || q.refilling {
+			return
+		}
+	}
+	known := slices.Clone(r.cur.Settled)
+	for _, list := range []store.Ranges{r.skipped, r.writing} {
+		for _, x := range list {
+			known.Add(x)
+		}
+	}
+	var seqs []uint64
+	for _, it := range r.held {
+		if it.letter == 0 {
+			seqs = append(seqs, it.seq)
+		}
+	}
+	slices.Sort(seqs)
+	for _, seq := range seqs {
+		known.Add(store.Range{First: seq, Last: seq})
+	}
+	from := r.cur.Floor + 1
+	for _, x := range append(known, store.Range{First: r.next + 1, Last: r.next + 1}) {
+		if last := min(x.First-1, r.next); from <= last {
+			r.expire(store.Range{First: from, Last: last})
+		}
+		from = max(from, x.Last+1)
+	}
 }
 
 // fetch reads the event of an item again. It returns false if it is gone.

@@ -65,6 +65,7 @@ type runner struct {
 	leases  leases
 	kept    int // bytes of events that are held and not handed out
 	tokens  uint64
+	visible uint64 // a seq up to which the topic was seen to go
 	top     uint64 // the highest seq that was handed out
 	timer   *time.Timer
 	timerAt time.Time
