@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"promethean"
+	"promethean/compact"
 	"promethean/event"
 	"promethean/schema"
 	"promethean/store"
@@ -331,5 +332,45 @@ func TestOf(t *testing.T) {
 		if s.Check([]byte(doc)) == nil {
 			t.Errorf("%s is valid", doc)
 		}
+	}
+}
+
+// A tombstone of a compaction topic is no document: no schema is about it.
+func TestTombstonesAreNotValidated(t *testing.T) {
+	w := start(t)
+	w.all()
+	bus := schema.Validate(schema.DualWrite(w.hub, w.reg), w.reg)
+	dead := stamped("", `null`)
+	dead.Key = "a"
+	if _, err := bus.Publish(w.ctx, dead); !errors.Is(err, schema.ErrInvalid) {
+		t.Errorf("null on a topic that is not compacted: %v", err)
+	}
+	var s store.Settings
+	if err := (compact.Settings{Compaction: true}).Put(&s); err != nil {
+		t.Fatal(err)
+	}
+	if err := (schema.Settings{DualWrite: schema.Window{On: true}}).Put(&s); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.hub.SetTopic(w.ctx, topic, s); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range []event.Event{dead, stamped("1", `null`)} {
+		e.ID, e.Key = event.NewID(), "a"
+		if _, err := bus.Publish(w.ctx, e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := bus.Publish(w.ctx, stamped("", `{"pid":"x"}`)); !errors.Is(err, schema.ErrInvalid) {
+		t.Errorf("what is no tombstone: %v", err)
+	}
+	for _, e := range w.events(topic) {
+		n, err := w.reg.Normalise(w.ctx, e)
+		if err != nil || string(n.Payload) != "null" || header(n, schema.VersionHeader) != "3" {
+			t.Errorf("%+v, %v", n, err)
+		}
+	}
+	if list := w.events(topic + ".v3"); len(list) != 2 || string(list[1].Payload) != "null" {
+		t.Errorf("%+v", list)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"promethean"
+	"promethean/compact"
 	"promethean/event"
 	"promethean/internal/jq"
 	"promethean/schema/compat"
@@ -76,6 +77,9 @@ type Registry struct {
 type entry struct {
 	versions []*Version // ascending
 	settings Settings
+	// compacted says that null deletes what the key of an event stands for: it
+	// is no document, and no schema is about it.
+	compacted bool
 	// through are upcasters by the version they start from; nil: there is none.
 	through map[int]Upcaster
 }
@@ -221,6 +225,10 @@ func (r *Registry) grown(was *entry, v *Version) *entry {
 // setting takes the settings of a topic.
 func (r *Registry) setting(topic string, s store.Settings) {
 	set, err := SettingsOf(s)
+	var keeps compact.Settings
+	if err == nil {
+		keeps, err = compact.SettingsOf(s)
+	}
 	if err != nil {
 		r.log.Error("the settings of a topic cannot be read", "topic", topic, "err", err)
 		return
@@ -228,7 +236,7 @@ func (r *Registry) setting(topic string, s store.Settings) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := *r.entry(topic)
-	now.settings = set
+	now.settings, now.compacted = set, keeps.Compaction
 	r.entries.Store(topic, &now)
 }
 

@@ -64,10 +64,7 @@ func (w *Window) UnmarshalJSON(text []byte) error {
 // SettingsOf reads the settings from those of a topic.
 func SettingsOf(s store.Settings) (Settings, error) {
 	var out Settings
-	if len(s.Meta) == 0 {
-		return out, nil
-	}
-	if err := json.Unmarshal(s.Meta, &out); err != nil {
+	if err := s.Part(&out); err != nil {
 		return Settings{}, fmt.Errorf("settings about schemas: %w", err)
 	}
 	return out, nil
@@ -76,27 +73,10 @@ func SettingsOf(s store.Settings) (Settings, error) {
 // Put writes the settings into those of a topic. What others keep beside them
 // stays.
 func (set Settings) Put(s *store.Settings) error {
-	all := make(map[string]json.RawMessage)
-	if len(s.Meta) > 0 {
-		if err := json.Unmarshal(s.Meta, &all); err != nil {
-			return fmt.Errorf("settings of a topic: %w", err)
-		}
-	}
-	for _, name := range []string{"schemas", "strict_schema", "legacy_version", "dual_write"} {
-		delete(all, name)
-	}
-	text, err := json.Marshal(set)
-	if err == nil {
-		err = json.Unmarshal(text, &all)
-	}
-	if err != nil {
+	if err := s.PutPart(set, "schemas", "strict_schema", "legacy_version", "dual_write"); err != nil {
 		return fmt.Errorf("settings about schemas: %w", err)
 	}
-	s.Meta = nil
-	if len(all) > 0 {
-		s.Meta, err = json.Marshal(all) // sorted, so that equal settings are equal bytes
-	}
-	return err
+	return nil
 }
 
 // Prepare does what settings of a topic ask for before they are stored: it loads

@@ -130,7 +130,7 @@ var ErrNoUpcaster = errors.New("there is no upcaster")
 
 // Normalise gives an event in the latest version of its topic's schema: upcast,
 // stamped, and found valid. An event of a topic without a schema is given back
-// as it is. What cannot be normalised is an [*UpcastError].
+// as it is, and a tombstone with a stamp alone. What cannot be normalised is an [*UpcastError].
 func (r *Registry) Normalise(ctx context.Context, e event.Event) (event.Event, error) {
 	k := r.rules(e.Topic)
 	if len(k.versions) == 0 {
@@ -142,6 +142,11 @@ func (r *Registry) Normalise(ctx context.Context, e event.Event) (event.Event, e
 // raise is Normalise where there is a schema.
 func (r *Registry) raise(ctx context.Context, k rules, e event.Event) (event.Event, error) {
 	to := k.latest()
+	if k.tombstone(&e) {
+		out := e
+		out.Headers = stamped(e.Headers, to.stamp)
+		return out, nil
+	}
 	from, err := k.versionOf(&e)
 	fail := func(err error) (event.Event, error) {
 		return e, &UpcastError{Topic: e.Topic, Seq: e.Seq, From: from, To: to.Version, Err: err}

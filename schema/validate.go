@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -86,7 +87,13 @@ func (r *Registry) rules(topic string) rules {
 	if at < 0 {
 		return rules{topic, own}
 	}
-	return rules{base, &entry{versions: e.versions[at : at+1], settings: own.settings}}
+	return rules{base, &entry{versions: e.versions[at : at+1], settings: own.settings, compacted: own.compacted}}
+}
+
+// tombstone says that an event of a compaction topic deletes what its key stands
+// for.
+func (e *entry) tombstone(x *event.Event) bool {
+	return e.compacted && string(bytes.TrimSpace(x.Payload)) == "null"
 }
 
 // VersionTopic is the name of the topic that holds the events of a topic in one
@@ -167,6 +174,9 @@ func (r *Registry) admit(ctx context.Context, k rules, e *event.Event) error {
 		}
 		return nil
 	}
+	if k.tombstone(e) {
+		return nil
+	}
 	n, err := stamp(e)
 	if err != nil {
 		return err
@@ -233,7 +243,8 @@ func (r *Registry) Validate(ctx context.Context, topic string, payload []byte, v
 
 // Validate gives a bus that refuses events whose payload is not valid: without
 // a stamp under the latest version of the topic's schema, with one under the
-// version that it names. What it lets through is stamped. If one event of a
+// version that it names. What it lets through is stamped. A tombstone, which is
+// null, of a topic that is compacted is let through as it is. If one event of a
 // batch is not valid, nothing is published, and the error is an [*InvalidError]
 // within a [*store.EventError].
 func Validate(bus promethean.Bus, reg *Registry) promethean.Bus { return &validated{bus, reg} }
