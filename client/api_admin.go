@@ -43,6 +43,22 @@ type TopicSettings struct {
 	// the moment, "" where they do not; it cannot be set.
 	DualWrite   Window `json:"dual_write,omitzero"`
 	DualWriteTo string `json:"dual_write_to,omitempty"`
+	// Compaction keeps the latest event of each key only. History is how long
+	// superseded events stay, Tombstones how long the last event of a deleted key
+	// does, both as an age such as "24h".
+	Compaction bool   `json:"compaction,omitempty"`
+	History    string `json:"history,omitempty"`
+	Tombstones string `json:"tombstones,omitempty"`
+	// Snapshot is where snapshots go, nil where there are none.
+	Snapshot *SnapshotSetting `json:"snapshot,omitempty"`
+}
+
+// SnapshotSetting says where the snapshots of a compaction topic go.
+type SnapshotSetting struct {
+	// Topic is <topic>.snapshot where it is "".
+	Topic string `json:"topic,omitempty"`
+	// Every is how often they are written, 30s where it is "".
+	Every string `json:"every,omitempty"`
 }
 
 // TopicInfos lists all topics, the hub's own included.

@@ -27,6 +27,7 @@ type apiHub struct {
 	*client.Client
 	ctx context.Context
 	url string
+	hub *promethean.Hub
 }
 
 func newAPI(t *testing.T) *apiHub {
@@ -43,7 +44,7 @@ func newAPI(t *testing.T) *apiHub {
 		}
 		server.Close()
 	})
-	return &apiHub{T: t, Client: apiClient(t, server.URL), ctx: t.Context(), url: server.URL}
+	return &apiHub{T: t, Client: apiClient(t, server.URL), ctx: t.Context(), url: server.URL, hub: hub}
 }
 
 // apiClient makes a client whose connections end with the test.
@@ -184,6 +185,58 @@ func TestAPIReadGoesOverPages(t *testing.T) {
 	// Who has enough may stop.
 	for range h.Read(h.ctx, "a", client.Place{}, client.ReadOptions{Page: 2}) {
 		break
+	}
+}
+
+func TestAPIPast(t *testing.T) {
+	h := newAPI(t)
+	for i, payload := range []string{`{"n":12345678901234567890}`, `{"s":"<&>"}`, `null`} {
+		e := event.New("a.b", []byte(payload))
+		e.Key, e.TS = "k", int64(1000*(i+1))
+		if _, err := h.hub.Publish(h.ctx, e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		when client.When
+		want string
+		seq  uint64
+	}{
+		{client.When{}, `null`, 3},
+		{client.When{Time: time.UnixMilli(2999)}, `{"s":"<&>"}`, 2},
+		{client.When{Time: time.UnixMilli(2999), Reduce: "merge"}, `{"n":12345678901234567890,"s":"<&>"}`, 2},
+		{client.When{AsOf: new(uint64(1))}, `{"n":12345678901234567890}`, 1},
+		{client.When{AsOf: new(uint64(0))}, `null`, 0},
+	} {
+		s, err := h.At(h.ctx, "a.b", "k", c.when)
+		if err != nil || string(s.State) != c.want || s.Seq != c.seq || s.TS != int64(1000*c.seq) || s.Topic != "a.b" || s.Key != "k" {
+			t.Errorf("%+v: %+v, %v", c.when, s, err)
+		}
+	}
+	_, err := h.At(h.ctx, "a.b", "k", client.When{Reduce: "sum"})
+	coded(t, err, "invalid_argument")
+	var steps []string
+	for s, err := range h.HistoryDiff(h.ctx, "a.b", "k", 1, "merge") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		steps = append(steps, fmt.Sprintf("%d %s %s%s", s.Event.Seq, s.State, s.Changes[0].Op, s.Changes[0].Path))
+	}
+	if want := `[2 {"n":12345678901234567890,"s":"<&>"} add/s 3 null replace]`; fmt.Sprint(steps) != want {
+		t.Errorf("%v, want %s", steps, want)
+	}
+	if err := h.hub.Log().Trim(h.ctx, "a.b", 2); err != nil {
+		t.Fatal(err)
+	}
+	_, err = h.At(h.ctx, "a.b", "k", client.When{Time: time.UnixMilli(1500)})
+	coded(t, err, "history_gone")
+	var refused *client.Error
+	if !errors.As(err, &refused) || refused.Oldest == nil || *refused.Oldest != 2000 {
+		t.Errorf("%+v", refused)
+	}
+	_, err = h.At(h.ctx, "a.b", "k", client.When{AsOf: new(uint64(1))})
+	if !errors.As(err, &refused) || refused.OldestSeq != 2 {
+		t.Errorf("%+v", refused)
 	}
 }
 

@@ -41,6 +41,11 @@ type Error struct {
 	Errors []FieldError
 	// Problems are why a schema that is schema_conflict does not fit.
 	Problems []SchemaProblem
+	// Oldest is the oldest ts that can be answered where the history that was
+	// asked for is gone, OldestSeq the smallest seq; nil and 0 where that is not
+	// known.
+	Oldest    *int64
+	OldestSeq uint64
 }
 
 // Error implements error.
@@ -154,12 +159,15 @@ func (e *Error) read(data []byte) error {
 		Seq                 uint64
 		Errors              []FieldError
 		Problems            []SchemaProblem
+		Oldest              *int64
+		OldestSeq           uint64 `json:"oldest_seq"`
 	}
 	if err := json.Unmarshal(data, &problem); err != nil {
 		return err
 	}
 	e.Code, e.Message, e.Index = problem.Code, problem.Detail, problem.Index
 	e.Seq, e.Errors, e.Problems = problem.Seq, problem.Errors, problem.Problems
+	e.Oldest, e.OldestSeq = problem.Oldest, problem.OldestSeq
 	if e.Message == "" {
 		e.Message = problem.Title
 	}

@@ -29,9 +29,6 @@ func TestTopicSettings(t *testing.T) {
 		status     int
 		code, body string
 	}{
-		{501, "unsupported", `{"retention":"1h","compaction":true}`},
-		{501, "unsupported", `{"retention":"1h","snapshot":{"topic":"x"}}`},
-		{501, "unsupported", `{"history":"24h"}`},
 		{400, "invalid_argument", `{"schemas":"there/is/none"}`},
 		{400, "invalid_argument", `{"schemas":5}`},
 		{400, "invalid_argument", `{"strict_schema":"yes"}`},

@@ -16,6 +16,7 @@ import (
 	"promethean/schema"
 	"promethean/schema/compat"
 	"promethean/store"
+	"promethean/timetravel"
 	"promethean/wire"
 )
 
@@ -108,6 +109,9 @@ type problem struct {
 	Seq      uint64              `json:"seq,omitempty"`      // of an event that cannot be normalised
 	Errors   []schema.FieldError `json:"errors,omitempty"`   // of a payload that is not valid
 	Problems []compat.Problem    `json:"problems,omitempty"` // of a schema that does not fit
+
+	Oldest    *int64 `json:"oldest,omitempty"`     // ts that can be answered, of a history_gone
+	OldestSeq uint64 `json:"oldest_seq,omitempty"` // the same for asOf
 }
 
 // problemOf says what an error means to a caller. What went wrong inside is for
@@ -140,6 +144,13 @@ func problemOf(err error) problem {
 	var conflict *schema.ConflictError
 	if errors.As(err, &conflict) {
 		p.Problems = conflict.Problems
+	}
+	var gone *timetravel.GoneError
+	if errors.As(err, &gone) {
+		p.OldestSeq = gone.OldestSeq
+		if gone.Known {
+			p.Oldest = &gone.Oldest
+		}
 	}
 	return p
 }

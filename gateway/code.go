@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 
+	"promethean/compact"
 	"promethean/event"
 	"promethean/group"
 	"promethean/schema"
 	"promethean/store"
+	"promethean/timetravel"
+	"promethean/view"
 	"promethean/wire"
 )
 
@@ -25,9 +28,14 @@ var sentinels = []struct {
 	{schema.ErrUpcast, wire.SchemaInvalid},
 	{schema.ErrConflict, wire.SchemaConflict},
 	{schema.ErrInvalidSchema, wire.InvalidArgument},
+	{compact.ErrReserved, wire.Forbidden},
+	{compact.ErrUnsupported, wire.Unsupported},
+	{timetravel.ErrGone, wire.HistoryGone},
+	{compact.ErrReserved, wire.Forbidden},
 	{store.ErrTooLarge, wire.BatchTooLarge},
 	{store.ErrSeqConflict, wire.SeqConflict},
 	{group.ErrConflict, wire.GroupConflict},
+	{view.ErrRebuilding, wire.GroupConflict},
 	{group.ErrCursorUnknown, wire.CursorUnknown},
 	{group.ErrUnknownID, wire.UnknownID},
 	{group.ErrFenced, wire.Fenced},

@@ -93,7 +93,7 @@ func (p *page) routeTable() string {
 		case r.Topic == "all":
 			scope = "`" + string(r.Action) + ":**`"
 		}
-		does := doc.Paths[r.Path][strings.ToLower(r.Method)].Summary
+		does := doc.Paths[strings.ReplaceAll(r.Path, "...}", "}")][strings.ToLower(r.Method)].Summary
 		if does == "" {
 			p.Errorf("%s %s has no summary", r.Method, r.Path)
 		}
@@ -271,7 +271,7 @@ func (p *page) send(x *exchange) {
 	}
 	switch {
 	case x.method == http.MethodGet && !*update && !try():
-		waitFor(p.T, x.path+" as shown: "+found, try)
+		waitFor(p.TB, x.path+" as shown: "+found, try)
 	case x.method != http.MethodGet || *update:
 		if !try() {
 			p.Errorf("%s %s: %s", x.method, x.path, found)

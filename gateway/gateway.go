@@ -20,11 +20,13 @@ import (
 	"time"
 
 	"promethean"
+	"promethean/compact"
 	"promethean/gateway/auth"
 	"promethean/gateway/internal/ws"
 	"promethean/internal/pool"
 	"promethean/schema"
 	"promethean/store"
+	"promethean/view"
 )
 
 // Options configure a gateway. The zero value serves everybody on loopback.
@@ -52,6 +54,16 @@ type Options struct {
 	// them, and stamped. Default nil: there are none, and what is about them is
 	// unsupported. Close it after the gateway.
 	Schemas *schema.Registry
+	// Compactor judges the settings of topics that are about compaction, and
+	// holds their publishers to them. Default nil: such settings are
+	// unsupported. Close it after the gateway.
+	Compactor *compact.Compactor
+	// Views are the read models that are served. Default nil: views are
+	// unsupported. Close it after the gateway.
+	Views *view.Set
+	// Reduce says how the events of a topic become a state where the caller does
+	// not: replace or merge; "" is replace. Default nil: replace.
+	Reduce func(topic string) string
 	// Metrics serves /metrics. Default nil: it is not_found.
 	Metrics http.Handler
 	// Connections is told how many WebSockets are open. May be nil.
@@ -98,6 +110,7 @@ type Gateway struct {
 	pulls   pullers
 
 	known    sync.Map   // topics that exist, by name
+	views    sync.Map   // *view.Server by *view.Collection
 	settings sync.Mutex // held while the settings of a topic are changed
 	document func() []byte
 
@@ -146,6 +159,9 @@ func New(hub *promethean.Hub, o Options) *Gateway {
 	g := &Gateway{hub: hub, bus: hub, o: o}
 	if o.Schemas != nil {
 		g.bus = schema.Validate(schema.DualWrite(hub, o.Schemas), o.Schemas)
+	}
+	if o.Compactor != nil {
+		g.bus = compact.Guard(g.bus, o.Compactor)
 	}
 	g.pulls = pullers{engine: hub.Engine(), all: make(map[groupName]*puller)}
 	g.ctx, g.cancel = context.WithCancel(context.Background())

@@ -11,19 +11,22 @@ import (
 	"testing"
 
 	"promethean"
+	"promethean/compact"
 	"promethean/gateway"
 	"promethean/schema"
+	"promethean/view"
 )
 
 // served is a hub behind a gateway.
 type served struct {
-	*testing.T
+	testing.TB
 	hub *promethean.Hub
 	g   *gateway.Gateway
 	url string
 }
 
-func serve(t *testing.T, o gateway.Options) *served {
+// serve serves a hub in memory. A set of views that is given gets one of orders.
+func serve(t testing.TB, o gateway.Options) *served {
 	t.Helper()
 	hub, err := promethean.OpenMemory(promethean.Options{})
 	if err != nil {
@@ -32,16 +35,35 @@ func serve(t *testing.T, o gateway.Options) *served {
 	if o.Schemas, err = schema.Open(context.Background(), hub, schema.Options{}); err != nil {
 		t.Fatal(err)
 	}
+	if o.Compactor, err = compact.Start(context.Background(), hub, compact.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if o.Views != nil {
+		orders, err := view.Changelog(context.Background(), hub, view.ChangelogOptions{Topic: "orders.placed", Collection: "orders"})
+		if err == nil {
+			err = o.Views.Add(orders)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	g := gateway.New(hub, o)
 	s := httptest.NewServer(g)
 	t.Cleanup(func() {
 		err := g.Close(context.Background())
 		s.Close()
-		if err := errors.Join(err, o.Schemas.Close(), hub.Close()); err != nil {
+		if err := errors.Join(err, closeViews(o.Views), o.Compactor.Close(), o.Schemas.Close(), hub.Close()); err != nil {
 			t.Error(err)
 		}
 	})
-	return &served{T: t, hub: hub, g: g, url: s.URL}
+	return &served{TB: t, hub: hub, g: g, url: s.URL}
+}
+
+func closeViews(s *view.Set) error {
+	if s == nil {
+		return nil
+	}
+	return s.Close()
 }
 
 // do sends a request, with headers as pairs, and reads the answer as an object.

@@ -49,10 +49,11 @@ func document(routes []route, version string) []byte {
 	paths := object{}
 	for i := range routes {
 		r := &routes[i]
-		item, _ := paths[r.path].(object)
+		path := strings.ReplaceAll(r.path, "...}", "}") // which the document has no way to say
+		item, _ := paths[path].(object)
 		if item == nil {
 			item = object{}
-			paths[r.path] = item
+			paths[path] = item
 		}
 		item[strings.ToLower(r.method)] = describe(r)
 	}
@@ -91,7 +92,7 @@ func describe(r *route) object {
 	var params []object
 	for _, s := range strings.Split(r.path[1:], "/") {
 		if strings.HasPrefix(s, "{") {
-			params = append(params, object{"name": strings.Trim(s, "{}"), "in": "path", "required": true, "schema": object{"type": "string"}})
+			params = append(params, object{"name": strings.Trim(s, "{.}"), "in": "path", "required": true, "schema": object{"type": "string"}})
 		}
 	}
 	for _, p := range d.params {
@@ -183,6 +184,9 @@ func responses(r *route) object {
 	out := object{strconv.Itoa(status): success}
 	if d.known {
 		out["200"] = object{"description": "The id was known: nothing was stored.", "content": success["content"]}
+	}
+	if strings.HasSuffix(r.path, "/snap/{key...}") {
+		out["304"] = object{"description": "The caller has it: an ETag of If-None-Match fits."}
 	}
 	codes := slices.Concat(d.codes, common)
 	if !r.steady {

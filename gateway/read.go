@@ -6,6 +6,7 @@ import (
 	"promethean/event"
 	"promethean/group"
 	"promethean/store"
+	"promethean/timetravel"
 	"promethean/wire"
 )
 
@@ -68,6 +69,13 @@ func history(c *call) error {
 	after, err := c.queryNum("after", 0, 1<<63)
 	if err != nil {
 		return err
+	}
+	diff, err := c.queryFlag("diff", false)
+	if err != nil {
+		return err
+	}
+	if diff {
+		return c.historySteps(timetravel.HistoryQuery{Topic: topic, Key: key, After: after, Limit: int(limit)})
 	}
 	s := c.stream("application/json")
 	defer s.free()

@@ -13,7 +13,8 @@ import (
 // route is one row of the table.
 type route struct {
 	method string
-	// path has names in braces for segments that vary.
+	// path has names in braces for segments that vary. A last one that ends in
+	// three dots stands for all that follow.
 	path string
 	// action is what the caller must be allowed to do. Where topic is "path" or
 	// "query", it is checked for the topic that stands there before the handler
@@ -61,7 +62,9 @@ func (g *Gateway) find(r *http.Request) *path {
 	segments := strings.Split(escaped, "/")
 next:
 	for _, p := range g.paths[segments[0]] {
-		if len(p.segments) != len(segments) {
+		n := len(p.segments)
+		rest := strings.HasSuffix(p.segments[n-1], "...}")
+		if len(segments) != n && (!rest || len(segments) < n) {
 			continue
 		}
 		for i, s := range p.segments {
@@ -71,11 +74,15 @@ next:
 		}
 		for i, s := range p.segments {
 			if strings.HasPrefix(s, "{") {
-				v, err := url.PathUnescape(segments[i])
+				part := segments[i]
+				if rest && i == n-1 {
+					part = strings.Join(segments[i:], "/")
+				}
+				v, err := url.PathUnescape(part)
 				if err != nil {
 					return nil
 				}
-				r.SetPathValue(s[1:len(s)-1], v)
+				r.SetPathValue(strings.TrimSuffix(s[1:len(s)-1], "..."), v)
 			}
 		}
 		return p

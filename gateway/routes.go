@@ -15,6 +15,7 @@ func (g *Gateway) table() []route {
 	list = append(list, consuming()...)
 	list = append(list, administration()...)
 	list = append(list, registry()...)
+	list = append(list, readModels()...)
 	list = append(list, planned()...)
 	return append(list, health()...)
 }
@@ -96,15 +97,18 @@ func reading() []route {
 			example: example{path: "/latest-by-key?topic=orders.placed&key=a&key=nobody"},
 		}},
 		{method: "GET", path: "/history", action: auth.Read, topic: "query", handle: history, doc: operation{
-			summary: "The events of a key in log order.",
+			summary: "The events of a key in log order; with diff=1 also what each changed.",
 			params: []param{
-				topicParam, {name: "key", kind: "string", about: "The key.", required: true}, limitParam,
+				topicParam, keyParam, limitParam,
 				{name: "after", kind: "integer", about: "Only events after this seq."},
+				{name: "diff", kind: "string", about: "1: steps in place of events, each with the state after it and what changed."},
+				reduceParam,
 			},
-			answer:  "Events",
+			answer:  "History",
 			codes:   []wire.Code{wire.InvalidTopic, wire.NotFound},
-			example: example{path: "/history?topic=orders.placed&key=a"},
+			example: example{path: "/history?topic=orders.placed&key=a&diff=1"},
 		}},
+		atRoute,
 	}
 }
 
@@ -230,11 +234,6 @@ func planned() []route {
 		}}
 	}
 	return []route{
-		row("GET", "/at", auth.Read, "query", "time travel", "/at?topic=orders.placed&key=a&asOf=1"),
-		row("GET", "/views", auth.Read, "all", "views", "/views"),
-		row("GET", "/views/{view}/list", auth.Read, "all", "views", "/views/orders/list"),
-		row("GET", "/views/{view}/watch", auth.Read, "all", "views", "/views/orders/watch"),
-		row("GET", "/views/{view}/snap/{key}", auth.Read, "all", "views", "/views/orders/snap/a"),
 		row("GET", "/ops/partitions", auth.Admin, "", "partitioned groups", "/ops/partitions?group=billing"),
 		row("GET", "/ops/cluster", auth.Admin, "", "view of other hubs", "/ops/cluster"),
 	}

@@ -206,7 +206,7 @@ func TestWithoutSchemas(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	s := &served{T: t, hub: hub, g: g, url: server.URL}
+	s := &served{TB: t, hub: hub, g: g, url: server.URL}
 	for _, call := range [][3]string{
 		{"GET", "/schemas", ""},
 		{"GET", "/schemas/a.b", ""},

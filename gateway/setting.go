@@ -11,23 +11,20 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"promethean/compact"
 	"promethean/event"
 	"promethean/schema"
 	"promethean/store"
 	"promethean/wire"
 )
 
-// unbuilt are settings of topics whose features are not there.
-var unbuilt = []string{"compaction", "history", "snapshot"}
-
 // ofSchemas are settings that need a registry.
 var ofSchemas = []string{"schemas", "strict_schema", "legacy_version", "dual_write"}
 
 // MergeSettings changes the settings of a topic by a JSON object, in the form of
-// PUT /topics/{topic}: partitions, retention, max_bytes, durability, and those
-// about schemas. What the object does not name stays; null takes a setting back to its default. A
-// setting whose feature is not built is an error, and so is one that nobody
-// knows.
+// PUT /topics/{topic}: partitions, retention, max_bytes, durability, those about
+// schemas and those about compaction. What the object does not name stays; null
+// takes a setting back to its default. A setting that nobody knows is an error.
 func MergeSettings(s store.Settings, change []byte) (store.Settings, error) {
 	if err := event.CheckJSON(change); err != nil {
 		return s, err
@@ -97,10 +94,9 @@ func mergeSetting(s *store.Settings, name string, v jsontext.Value) error {
 		}
 	case "schemas", "strict_schema", "legacy_version", "dual_write":
 		return mergeSchemaSetting(s, name, v)
+	case "compaction", "history", "tombstones", "snapshot":
+		return mergeCompaction(s, name, v)
 	default:
-		if slices.Contains(unbuilt, name) {
-			return wire.Errorf(wire.Unsupported, "%s: this hub does not have that feature yet", name)
-		}
 		return wire.Errorf(wire.InvalidArgument, "%s: there is no such setting of a topic", clip(name))
 	}
 	return nil
@@ -145,6 +141,75 @@ func mergeSchemaSetting(s *store.Settings, name string, v jsontext.Value) error 
 		}
 	}
 	return set.Put(s)
+}
+
+// mergeCompaction changes a setting that is about compaction.
+func mergeCompaction(s *store.Settings, name string, v jsontext.Value) error {
+	set, err := compact.SettingsOf(*s)
+	if err != nil {
+		return err
+	}
+	bad := func(want string) error {
+		return wire.Errorf(wire.InvalidArgument, "%s: %s is not %s", name, clip(string(v)), want)
+	}
+	null := v.Kind() == 'n'
+	age := func() (compact.Age, bool) {
+		text, isText := textOf(v)
+		d, ok := parseAge(text)
+		return compact.Age(d), null || isText && ok
+	}
+	ok := true
+	switch name {
+	case "compaction":
+		if !null && v.Kind() != 't' && v.Kind() != 'f' {
+			return bad("true or false")
+		}
+		set.Compaction = v.Kind() == 't'
+	case "history":
+		set.History, ok = age()
+	case "tombstones":
+		set.Tombstones, ok = age()
+	case "snapshot":
+		if set.Snapshot, ok = snapshotOf(v); !ok {
+			return bad(`true, false or an object such as {"topic":"process.state.snapshot","every":"30s"}`)
+		}
+	}
+	if !ok {
+		return bad(`an age such as "24h" or "7d"`)
+	}
+	return set.Put(s)
+}
+
+// snapshotOf reads the setting snapshot.
+func snapshotOf(v jsontext.Value) (*compact.Snapshot, bool) {
+	switch v.Kind() {
+	case 'n', 'f':
+		return nil, true
+	case 't':
+		return &compact.Snapshot{}, true
+	case '{':
+	default:
+		return nil, false
+	}
+	var given struct {
+		Topic string `json:"topic"`
+		Every string `json:"every"`
+	}
+	if err := json.Unmarshal(v, &given, json.RejectUnknownMembers(true)); err != nil {
+		return nil, false
+	}
+	out := &compact.Snapshot{Topic: given.Topic}
+	if given.Topic != "" && event.CheckTopic(given.Topic) != nil {
+		return nil, false
+	}
+	if given.Every != "" {
+		d, ok := parseAge(given.Every)
+		if !ok || d <= 0 {
+			return nil, false
+		}
+		out.Every = compact.Age(d)
+	}
+	return out, true
 }
 
 // textOf gives the text of a JSON string.
@@ -206,6 +271,10 @@ type settingsOf struct {
 	MaxBytes   int64  `json:"max_bytes,omitempty"`
 	Durability string `json:"durability"`
 	schema.Settings
+	Compaction bool              `json:"compaction,omitempty"`
+	History    string            `json:"history,omitempty"`
+	Tombstones string            `json:"tombstones,omitempty"`
+	Snapshot   *compact.Snapshot `json:"snapshot,omitempty"`
 	// DualWriteTo is where events are written to as well at the moment.
 	DualWriteTo string `json:"dual_write_to,omitempty"`
 }
@@ -221,6 +290,15 @@ func (g *Gateway) showSettings(t *store.Topic) settingsOf {
 	}
 	if set, err := schema.SettingsOf(s); err == nil { // what cannot be read was logged
 		out.Settings = set
+	}
+	if set, err := compact.SettingsOf(s); err == nil {
+		out.Compaction, out.Snapshot = set.Compaction, set.Snapshot
+		if set.History > 0 {
+			out.History = ageText(time.Duration(set.History))
+		}
+		if set.Tombstones > 0 {
+			out.Tombstones = ageText(time.Duration(set.Tombstones))
+		}
 	}
 	if g.o.Schemas != nil {
 		out.DualWriteTo = g.o.Schemas.DualWriteTo(t.Name)

@@ -64,8 +64,10 @@ func subscribe(c *call) error {
 	return c.events(func(ctx context.Context, s *stream) error { return c.tail(ctx, s, topic, start, norm) })
 }
 
-// events runs a stream of events for as long as the connection may last.
-func (c *call) events(run func(context.Context, *stream) error) error {
+// lasting runs what answers for as long as the connection may last: until the
+// caller goes, the token ends or the hub drains. That is no error once the answer
+// has begun.
+func (c *call) lasting(run func(context.Context) error) error {
 	if !c.g.enter() {
 		return errDraining
 	}
@@ -77,14 +79,21 @@ func (c *call) events(run func(context.Context, *stream) error) error {
 		ctx, cancel = context.WithDeadline(ctx, c.who.Expires)
 		defer cancel()
 	}
-	s := c.stream("text/event-stream")
-	defer s.free()
-	c.w.Header().Set("X-Accel-Buffering", "no") // a proxy shall not wait for more
-	err := run(ctx, s)
-	if ctx.Err() != nil && s.sent {
+	err := run(ctx)
+	if ctx.Err() != nil && c.w.begun {
 		return nil // it was to end
 	}
 	return err
+}
+
+// events runs a stream of events.
+func (c *call) events(run func(context.Context, *stream) error) error {
+	return c.lasting(func(ctx context.Context) error {
+		s := c.stream("text/event-stream")
+		defer s.free()
+		c.w.Header().Set("X-Accel-Buffering", "no") // a proxy shall not wait for more
+		return run(ctx, s)
+	})
 }
 
 // tail streams what is published, from a place on. An event that cannot be

@@ -24,7 +24,7 @@ import (
 
 // source is an open stream of events.
 type source struct {
-	t      *testing.T
+	t      testing.TB
 	lines  *bufio.Scanner
 	body   io.Closer
 	cancel context.CancelFunc
@@ -47,7 +47,7 @@ func (s *served) listen(path string, headers ...string) *source {
 	if got.StatusCode != http.StatusOK || got.Header.Get("Content-Type") != "text/event-stream" {
 		s.Fatalf("%s: %d %v", path, got.StatusCode, got.Header)
 	}
-	src := &source{t: s.T, lines: bufio.NewScanner(got.Body), body: got.Body, cancel: cancel}
+	src := &source{t: s.TB, lines: bufio.NewScanner(got.Body), body: got.Body, cancel: cancel}
 	s.Cleanup(src.close)
 	return src
 }

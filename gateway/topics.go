@@ -1,12 +1,15 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
+	"errors"
 	"net/http"
+	"reflect"
 	"strings"
 
+	"promethean/compact"
 	"promethean/event"
+	"promethean/schema"
 	"promethean/store"
 	"promethean/wire"
 )
@@ -106,15 +109,37 @@ func putTopic(c *call) error {
 	return c.answerJSON(http.StatusOK, c.g.showTopic(&t))
 }
 
-// setTopic changes the settings of a topic. Those about schemas are refused
-// where they would do nothing.
+// setTopic changes the settings of a topic. Those that would do nothing are
+// refused.
 func (g *Gateway) setTopic(ctx context.Context, topic string, was, now store.Settings) error {
-	set := func() error { return g.hub.SetTopic(ctx, topic, now) }
-	switch {
-	case g.o.Schemas != nil:
-		return g.o.Schemas.Apply(ctx, topic, was, now, set)
-	case bytes.Equal(was.Meta, now.Meta):
-		return set()
+	if err := g.prepareCompaction(ctx, topic, was, now); err != nil {
+		return err
 	}
-	return wire.Errorf(wire.Unsupported, "%s: this hub has no schemas", strings.Join(ofSchemas, ", "))
+	set := func() error { return g.hub.SetTopic(ctx, topic, now) }
+	if g.o.Schemas != nil {
+		return g.o.Schemas.Apply(ctx, topic, was, now, set)
+	}
+	old, err := schema.SettingsOf(was)
+	if err != nil {
+		return err
+	}
+	if set, err := schema.SettingsOf(now); err != nil || set != old {
+		return errors.Join(err, wire.Errorf(wire.Unsupported, "%s: this hub has no schemas", strings.Join(ofSchemas, ", ")))
+	}
+	return set()
+}
+
+// prepareCompaction judges the settings of a topic that are about compaction.
+func (g *Gateway) prepareCompaction(ctx context.Context, topic string, was, now store.Settings) error {
+	if g.o.Compactor != nil {
+		return g.o.Compactor.Prepare(ctx, topic, was, now)
+	}
+	old, err := compact.SettingsOf(was)
+	if err != nil {
+		return err
+	}
+	if set, err := compact.SettingsOf(now); err != nil || !reflect.DeepEqual(set, old) {
+		return errors.Join(err, wire.Errorf(wire.Unsupported, "compaction, history, tombstones, snapshot: this hub has no compactor"))
+	}
+	return nil
 }

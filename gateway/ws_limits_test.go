@@ -321,7 +321,7 @@ func TestWSSlow(t *testing.T) {
 }
 
 // waitFor waits for a condition that nothing signals.
-func waitFor(t *testing.T, what string, ok func() bool) {
+func waitFor(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	limit := time.NewTimer(patience)
 	defer limit.Stop()

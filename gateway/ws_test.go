@@ -20,7 +20,7 @@ const patience = 30 * time.Second
 
 // socket is a client.
 type socket struct {
-	*testing.T
+	testing.TB
 	c *websocket.Conn
 	// events came while something else was waited for.
 	events []map[string]any
@@ -41,7 +41,7 @@ func (s *served) dial(headers ...string) *socket {
 	}
 	c.SetReadLimit(64 << 20)
 	s.Cleanup(func() { _ = c.CloseNow() }) // it may be closed
-	return &socket{T: s.T, c: c}
+	return &socket{TB: s.TB, c: c}
 }
 
 // send sends a frame.

@@ -4,6 +4,7 @@ import { PrometheanError } from './errors.js';
 import { brokenOff, parse, unreachable, type Http } from './http.js';
 import { rawOfDeliveries, rawOfEvent, rawOfEvents } from './raw.js';
 import { Schemas } from './schemas.js';
+import { Views } from './views.js';
 import type { GroupSettings } from './subscription.js';
 
 /** What every call takes. */
@@ -36,6 +37,61 @@ export interface Page<T = unknown> {
   next: number;
 }
 
+/** How events of a key become a state: the last one alone, or each as a merge patch (RFC 7386). */
+export type Reduce = 'replace' | 'merge';
+
+/** Which moment of the past is meant. Without `ts` and `asOf` it is now. */
+export interface AtOptions extends CallOptions {
+  /** The moment, in epoch ms: events with a later `ts` do not count. */
+  ts?: number;
+  /** How far the log had come: events with a higher seq do not count. */
+  asOf?: number;
+  /** The default is what the hub has for the topic. */
+  reduce?: Reduce;
+}
+
+/** What a key was. */
+export interface State<T = unknown> {
+  topic: string;
+  key: string;
+  /** null where there was nothing, or it was deleted. */
+  state: T | null;
+  /** Of the last event that counts; 0 if there is none. */
+  ts: number;
+  seq: number;
+  /** How many events were applied. */
+  events: number;
+}
+
+/** One difference between two states. */
+export interface Change {
+  op: 'add' | 'remove' | 'replace';
+  /** A JSON pointer into the state. */
+  path: string;
+  from?: unknown;
+  to?: unknown;
+}
+
+/** An event of a key, and what it changed. */
+export interface Step<T = unknown> {
+  event: PrometheanEvent<T>;
+  /** After the event; left out where it is not known, since events before are gone. */
+  state?: unknown;
+  /** Left out where the state before is not known. */
+  changes?: Change[];
+}
+
+/** Some steps of a key. */
+export interface Steps<T = unknown> {
+  topic: string;
+  key: string;
+  reduce: Reduce;
+  steps: Step<T>[];
+  count: number;
+  /** The last seq given: go on with `after: next`. */
+  next: number;
+}
+
 /** Settings of a topic. `null` in a change is the default again. */
 export interface TopicSettings {
   partitions?: number | null;
@@ -51,6 +107,14 @@ export interface TopicSettings {
   legacy_version?: number | null;
   /** Write events to `topic.vN` too: true, false, or the time at which that ends. */
   dual_write?: boolean | string | number | null;
+  /** Keep the latest event of each key only. */
+  compaction?: boolean | null;
+  /** How long superseded events of a compaction topic stay: an age such as `24h`. */
+  history?: string | null;
+  /** How long the last event of a deleted key stays. */
+  tombstones?: string | null;
+  /** Where snapshots of a compaction topic go, and how often they are written. */
+  snapshot?: boolean | { topic?: string; every?: string } | null;
 }
 
 export interface TopicInfo {
@@ -161,10 +225,14 @@ export abstract class Api {
   /** @internal */
   protected constructor(protected readonly http: Http) {
     this.schemas = new Schemas(http);
+    this.views = new Views(http);
   }
 
   /** The schemas of topics. */
   readonly schemas: Schemas;
+
+  /** The read models of topics. */
+  readonly views: Views;
 
   /**
    * Events of a topic from a place on, `earliest` by default. A page may have
@@ -207,6 +275,22 @@ export abstract class Api {
   async history<T = unknown>(topic: string, key: string, options: ReadOptions & { limit?: number; after?: number } = {}): Promise<Page<T> & { key: string }> {
     const { signal, raw, ...query } = options;
     return withRaw(await this.http.text('GET', '/history', { query: { topic, key, ...query }, signal }), raw);
+  }
+
+  /** The events of a key in log order, each with the state after it and what changed. */
+  historyDiff<T = unknown>(topic: string, key: string, options: CallOptions & { limit?: number; after?: number; reduce?: Reduce } = {}): Promise<Steps<T>> {
+    const { signal, ...query } = options;
+    return this.http.json('GET', '/history', { query: { topic, key, diff: 1, ...query }, signal });
+  }
+
+  /**
+   * What a key was at a moment of the past. If events are gone that may have to
+   * do with the answer, it fails with `history_gone`, and `oldest` says from
+   * when on there is one.
+   */
+  at<T = unknown>(topic: string, key: string, options: AtOptions = {}): Promise<State<T>> {
+    const { signal, ...query } = options;
+    return this.http.json('GET', '/at', { query: { topic, key, ...query }, signal });
   }
 
   /** A whole topic, or what lies between two times, as a stream. */

@@ -75,6 +75,10 @@ export interface ErrorDetails {
   errors?: FieldError[] | undefined;
   /** Of `schema_conflict`: why the schema does not fit. */
   problems?: SchemaProblem[] | undefined;
+  /** Of `history_gone`: the oldest `ts` that can be answered, where there is one. */
+  oldest?: number | undefined;
+  /** Of `history_gone`: the smallest `asOf` that can be answered, where there is one. */
+  oldestSeq?: number | undefined;
   /** How long to wait before the next try, where the hub said so. */
   retryAfterMs?: number | undefined;
   /** What caused it. */
@@ -93,6 +97,8 @@ export class PrometheanError extends Error {
   readonly seq: number | undefined;
   readonly errors: FieldError[] | undefined;
   readonly problems: SchemaProblem[] | undefined;
+  readonly oldest: number | undefined;
+  readonly oldestSeq: number | undefined;
   readonly retryAfterMs: number | undefined;
 
   constructor(code: Code, message: string, details: ErrorDetails = {}) {
@@ -105,6 +111,8 @@ export class PrometheanError extends Error {
     this.seq = details.seq;
     this.errors = details.errors;
     this.problems = details.problems;
+    this.oldest = details.oldest;
+    this.oldestSeq = details.oldestSeq;
     this.retryAfterMs = details.retryAfterMs;
   }
 

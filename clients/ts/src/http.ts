@@ -90,10 +90,10 @@ export function unreachable(base: string, cause: unknown): PrometheanError {
  * @internal
  */
 export function errorOfProblem(problem: unknown, details: ErrorDetails = {}): PrometheanError | undefined {
-  const p = problem as { code?: Code; detail?: string; title?: string } & ErrorDetails;
+  const p = problem as { code?: Code; detail?: string; title?: string; oldest_seq?: number } & ErrorDetails;
   if (typeof p?.code !== 'string') return undefined;
-  const { status, index, expected, actual, seq, errors, problems } = p;
-  return new PrometheanError(p.code, p.detail ?? p.title ?? p.code, { status, index, expected, actual, seq, errors, problems, ...details });
+  const { status, index, expected, actual, seq, errors, problems, oldest, oldest_seq: oldestSeq } = p;
+  return new PrometheanError(p.code, p.detail ?? p.title ?? p.code, { status, index, expected, actual, seq, errors, problems, oldest, oldestSeq, ...details });
 }
 
 /**

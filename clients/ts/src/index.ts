@@ -31,10 +31,12 @@ export type { TailOptions } from './tail.js';
 export type { WebSocketConstructor, WebSocketLike } from './socket.js';
 export { Api } from './api.js';
 export type {
-  CallOptions, Cursor, DeadLetter, GroupInfo, Lag, NackOptions, NormaliseOptions, Page, Pulled, PullOptions, ReadOptions, ReplayLettersOptions, SettleOptions, Settled,
-  TopicInfo, TopicSettings,
+  AtOptions, CallOptions, Change, Cursor, DeadLetter, GroupInfo, Lag, NackOptions, NormaliseOptions, Page, Pulled, PullOptions, ReadOptions, Reduce, ReplayLettersOptions,
+  SettleOptions, Settled, State, Step, Steps, TopicInfo, TopicSettings,
 } from './api.js';
 export { Schemas } from './schemas.js';
 export type { Compat, Compatibility, JSONSchema, SchemaDefinition, SchemaInfo, SchemaVersion, Validity } from './schemas.js';
 export { newId } from './uuid.js';
 export { partitionFor } from './partition.js';
+export { Views } from './views.js';
+export type { Snapshot, ViewDocument, ViewInfo, ViewList, ViewQuery, ViewRebuild } from './views.js';

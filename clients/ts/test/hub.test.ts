@@ -2,6 +2,9 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { createHmac } from 'node:crypto';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { connect } from 'promethean-client';
@@ -136,3 +139,31 @@ test('a program ends by itself when it has closed its client', options, () =>
     assert.deepEqual([code, out], [0, 'closed\n']);
     assert.ok(Date.now() - closedAt < 5_000, 'something kept it alive');
   }));
+
+test('views are asked and built anew', options, () => {
+  const dir = mkdtempSync(join(tmpdir(), 'promethean-views-'));
+  const config = join(dir, 'views.yaml');
+  writeFileSync(config, 'views:\n  processes: {topic: process.state, key: .id, indexes: [status, {fields: [pid], unique: true}]}\n');
+  return withHub(new Hub(['--config', config]), async ({ url }) => {
+    const hub = await connect(url);
+    const states = [{ id: 'a/1', pid: 1, status: 'up' }, { id: 'b', pid: 2, status: 'up' }, { id: 'b', pid: 2, status: 'down' }];
+    await hub.publishBatch(states.map((payload, i) => ({ topic: 'process.state', key: payload.id, ts: i + 1, payload })));
+    const caughtUp = async () => (await hub.views.get('processes')).lag === 0;
+    while (!(await caughtUp())) await new Promise((resolve) => setTimeout(resolve, 20));
+    const [view] = await hub.views.list();
+    assert.equal(view!.name, 'processes');
+    assert.deepEqual(view!.collections, [{ name: 'processes', count: 2, indexes: [['status'], ['pid']] }]);
+    const snap = await hub.views.snap<{ id: string; status: string }>('processes', 'a/1');
+    assert.deepEqual(snap!.document, { _key: 'a/1', _ts: 1, id: 'a/1', pid: 1, status: 'up' });
+    assert.match(snap!.etag, /^"[0-9a-f]+"$/);
+    assert.equal(await hub.views.snap('processes', 'nobody'), undefined);
+    await assert.rejects(hub.views.snap('nothing', 'a'), { code: 'not_found' });
+    assert.deepEqual((await hub.views.documents('processes', { where: { pid: 2 } })).items.map((d) => d._key), ['b']);
+    assert.equal((await hub.views.documents('processes', { where: { status: 'up' }, limit: 1 })).count, 1);
+    await assert.rejects(hub.views.documents('processes', { where: { id: 'b' } }), { code: 'invalid_argument' });
+    await hub.views.rebuild('processes');
+    while ((await hub.views.get('processes')).rebuild?.state !== 'done') await new Promise((resolve) => setTimeout(resolve, 20));
+    assert.equal((await hub.views.documents('processes')).count, 2);
+    await hub.close();
+  }).finally(() => rmSync(dir, { recursive: true, force: true }));
+});

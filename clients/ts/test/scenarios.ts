@@ -389,6 +389,20 @@ export const scenarios: Record<string, (w: World) => Promise<void>> = {
       equal(await codeOf(hub.tail('No', {}).next()), 'invalid_topic', 'a tail of no topic');
     }),
 
+  'the past of a key': ({ url }) =>
+    withClient(url, async (hub) => {
+      const topic = freshTopic();
+      await hub.publishBatch([{ n: 1, s: 'up' }, { n: 2 }, null].map((payload, i) => ({ topic, key: 'a', ts: 1000 * (i + 1), payload })));
+      equal(await hub.at(topic, 'a'), { topic, key: 'a', state: null, ts: 3000, seq: 3, events: 3 }, 'now');
+      equal((await hub.at(topic, 'a', { ts: 2999 })).state, { n: 2 }, 'at a time');
+      equal((await hub.at(topic, 'a', { asOf: 2, reduce: 'merge' })).state, { n: 2, s: 'up' }, 'as of a seq, merged');
+      equal((await hub.at(topic, 'a', { asOf: 0 })).seq, 0, 'before everything');
+      equal(await codeOf(hub.at(topic, 'a', { ts: -1 })), 'invalid_argument', 'no time');
+      const { steps, next } = await hub.historyDiff(topic, 'a', { after: 1, limit: 1 });
+      equal(next, 2, 'next');
+      equal(steps.map((s) => [s.event.seq, s.state, s.changes]), [[2, { n: 2 }, [{ op: 'replace', path: '/n', from: 1, to: 2 }, { op: 'remove', path: '/s', from: 'up' }]]], 'steps');
+    }),
+
   'the calls over HTTP': ({ url }) =>
     withClient(url, async (hub) => {
       const topic = freshTopic();
