@@ -22,6 +22,7 @@ import (
 	"promethean/schema"
 	"promethean/store"
 	"promethean/store/logstore"
+	"promethean/view"
 )
 
 // Option changes what [Start] makes.
@@ -66,6 +67,7 @@ type Hub struct {
 
 	hub       *promethean.Hub
 	schemas   *schema.Registry
+	views     *view.Set
 	gateway   *gateway.Gateway
 	projector *process.Projector
 	listener  *tracked
@@ -152,7 +154,8 @@ func (h *Hub) open(ctx context.Context, o *options) error {
 	if h.schemas, err = schema.Open(ctx, h.hub, schema.Options{Logger: o.hub.Logger}); err != nil {
 		return err
 	}
-	g.Schemas = h.schemas
+	h.views = view.NewSet()
+	g.Schemas, g.Views = h.schemas, h.views
 	h.gateway = gateway.New(h.hub, g)
 	h.server = &http.Server{
 		Handler: h.gateway, ConnContext: h.gateway.ConnContext, ReadHeaderTimeout: stopWait,
@@ -231,6 +234,9 @@ func (h *Hub) close() error {
 	} else if h.listener != nil {
 		errs = append(errs, h.listener.Close())
 	}
+	if h.views != nil {
+		errs = append(errs, h.faults.without(h.views.Close()))
+	}
 	if h.schemas != nil {
 		errs = append(errs, h.schemas.Close())
 	}
@@ -247,6 +253,11 @@ func (h *Hub) Bus() *promethean.Hub { return h.hub }
 // them; to have the same for what the code under test publishes, give it
 // schema.Validate(h.Bus(), h.Schemas()).
 func (h *Hub) Schemas() *schema.Registry { return h.schemas }
+
+// Views are those that the hub serves under /views. Add the views of the code under
+// test, started by [view.Changelog] or [view.Transactional] on [Hub.Bus]; they are
+// closed with the hub.
+func (h *Hub) Views() *view.Set { return h.views }
 
 // URL is the address of the hub, such as http://127.0.0.1:41234. In memory it is
 // http://hub.test, which only [Hub.Client] and [Hub.Dial] reach.

@@ -19,6 +19,7 @@ import (
 	"promethean/event"
 	"promethean/examples/process"
 	"promethean/prometheantest"
+	"promethean/view"
 )
 
 // both runs a test in a bubble and on a port.
@@ -196,4 +197,32 @@ func TestStopTwice(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// A view of the code under test is served, and ends with the hub.
+func TestViews(t *testing.T) { both(t, testViews, prometheantest.WithoutProjector()) }
+
+func testViews(t *testing.T, h *prometheantest.Hub) {
+	v, err := view.Changelog(t.Context(), h.Bus(), view.ChangelogOptions{Topic: "orders.placed", Collection: "orders"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Views().Add(v); err != nil {
+		t.Fatal(err)
+	}
+	r, err := h.Bus().Emit(t.Context(), "orders.placed", map[string]int{"n": 1}, promethean.Key("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := v.Wait(t.Context(), r.Seq); err != nil {
+		t.Fatal(err)
+	}
+	got, err := h.Client().Get(h.URL() + "/views/orders/snap/a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = got.Body.Close() }()
+	if got.StatusCode != http.StatusOK || got.Header.Get("ETag") == "" {
+		t.Errorf("%s %v", got.Status, got.Header)
+	}
 }

@@ -166,6 +166,9 @@ func newEvent(id event.ID, s *State) (event.Event, error) {
 	}
 	e := event.New(StateTopic, payload)
 	e.ID, e.Key = id, s.ProcessID
+	if s.Status == Alive {
+		e.TS = s.LastSeenTS // when it was so, for who asks for the past
+	}
 	return e, nil
 }
 

@@ -191,10 +191,10 @@ Exit code 0 means done, 1 failed, 2 used wrongly.`,
 	}{
 		{"hub", "Run a hub:", []*cobra.Command{a.serveCommand(), a.demoCommand(), a.benchCommand()}},
 		{"events", "Publish and read events:", []*cobra.Command{
-			a.pubCommand(), a.subCommand(), a.tailCommand(), a.historyCommand(), a.replayCommand(), a.exportCommand(), a.importCommand(),
+			a.pubCommand(), a.subCommand(), a.tailCommand(), a.historyCommand(), a.atCommand(), a.replayCommand(), a.exportCommand(), a.importCommand(),
 		}},
 		{"steer", "Look at a hub and steer it:", []*cobra.Command{
-			a.topicsCommand(), a.groupsCommand(), a.lagCommand(), a.cursorCommand(), a.dlqCommand(), a.schemaCommand(),
+			a.topicsCommand(), a.groupsCommand(), a.lagCommand(), a.cursorCommand(), a.dlqCommand(), a.schemaCommand(), a.viewCommand(),
 		}},
 		{"sources", "Check sources:", []*cobra.Command{a.lintCommand()}},
 		{"data", "Work on a data directory that no hub has open:", []*cobra.Command{

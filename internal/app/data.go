@@ -23,8 +23,8 @@ func (a *app) checkCommand() *cobra.Command {
 		Use:   "check DIR",
 		Short: "Verify everything in a data directory",
 		Long: `Check reads a data directory, or a backup, and says whether all of it is
-sound: every frame, block, record and index entry, and that all parts fit
-each other. It changes nothing. No hub may have the directory open.
+sound: every frame, block, record and index entry, the documents of views,
+and that all parts fit each other. It changes nothing. No hub may have the directory open.
 
 Each finding has a kind: damage, or note for what is worth knowing only.
 The exit code is 1 if there is damage.`,
@@ -49,7 +49,7 @@ func (a *app) check(ctx context.Context, dir string) error {
 	}
 	err = a.result(field{"kind", "summary"}, field{"dir", dir},
 		field{"topics", sum.Topics}, field{"groups", sum.Groups}, field{"events", sum.Events}, field{"frames", sum.Frames},
-		field{"chunks", sum.Chunks}, field{"runs", sum.Runs}, field{"files", sum.Files}, field{"bytes", sum.Bytes},
+		field{"chunks", sum.Chunks}, field{"runs", sum.Runs}, field{"views", sum.Views}, field{"documents", sum.Documents}, field{"files", sum.Files}, field{"bytes", sum.Bytes},
 		field{"notes", sum.Notes}, field{"problems", sum.Problems})
 	if err == nil && sum.Problems > 0 {
 		err = advised{

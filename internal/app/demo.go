@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"promethean/compact"
 	"promethean/examples/process"
 	"promethean/internal/app/config"
 )
@@ -112,7 +113,9 @@ and then that nobody can read: a dead letter.
   look at it     %[1]s
   watch          curl -N '%[1]s/subscribe?topic=process.state&from=latest'
                  promethean tail process.state%[2]s
-  one process    curl '%[1]s/latest-by-key?topic=process.state&key=demo:web:101'
+  one process    curl -i %[1]s/views/processes/snap/demo:web:101
+  who is alive   curl '%[1]s/views/processes/list?status=alive'
+  in the past    curl '%[1]s/at?topic=process.state&key=demo:web:101&asOf=5'
   join in        curl -d '{"pid":7,"name":"mine","host":"here","cpu_pct":1,"mem_mb":2}' %[1]s/publish/heartbeat.received
   who is behind  curl '%[1]s/lag?topic=heartbeat.received&group=process-projector'
   dead letters   curl %[1]s/dlq/heartbeat.received
@@ -146,10 +149,24 @@ var cast = []simulated{
 // beat is how often a process sends a heartbeat.
 const beat = 2 * time.Second
 
+// demoHistory is how far back one can travel in the demo.
+const demoHistory = 24 * time.Hour
+
 // startDemo starts the projector and the processes. What it gives stops them.
 func startDemo(ctx context.Context, s *server) (func(context.Context) error, error) {
-	kept := process.HeartbeatRetention
-	if err := setTopics(ctx, s.hub, s.schemas, &config.Config{Topics: []config.Topic{{Name: process.HeartbeatTopic, Retention: &kept}}}, s.log); err != nil {
+	kept, history, yes, snapshots := process.HeartbeatRetention, demoHistory, true, new(compact.Snapshot)
+	topics := []config.Topic{
+		{Name: process.HeartbeatTopic, Retention: &kept},
+		{Name: process.StateTopic, Compaction: &yes, History: &history, Snapshot: &snapshots},
+	}
+	if err := setTopics(ctx, s.hub, s.schemas, s.squeezer, &config.Config{Topics: topics}, s.log); err != nil {
+		return nil, err
+	}
+	states, err := process.Transactional(ctx, s.hub, s.models.options(s.schemas, s.log))
+	if err == nil {
+		err = s.models.add(states)
+	}
+	if err != nil {
 		return nil, err
 	}
 	projector, err := process.Start(ctx, s.hub, process.Options{Logger: s.log})

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"promethean"
+	"promethean/compact"
 	"promethean/event"
 	"promethean/gateway"
 	"promethean/internal/app/config"
@@ -45,6 +46,8 @@ type server struct {
 
 	hub      *promethean.Hub
 	schemas  *schema.Registry
+	models   *models
+	squeezer *compact.Compactor
 	gateway  *gateway.Gateway
 	login    *login        // nil where nobody needs a token
 	certs    *certificates // nil without TLS
@@ -226,10 +229,11 @@ func (s *server) open(ctx context.Context, version string) (err error) {
 	if s.schemas, err = schema.Open(ctx, s.hub, schema.Options{Logger: s.log}); err != nil {
 		return err
 	}
-	if err = setTopics(ctx, s.hub, s.schemas, c, s.log); err != nil {
+	if err = s.openModels(ctx); err != nil {
 		return err
 	}
-	o.Schemas = s.schemas
+	o.Schemas, o.Compactor, o.Views = s.schemas, s.squeezer, s.models.set
+	o.Reduce = func(topic string) string { return reduce(c.Views, topic) }
 	s.gateway = gateway.New(s.hub, o)
 	if c.Pprof != "" {
 		l, err := net.Listen("tcp", c.Pprof)
@@ -255,6 +259,20 @@ func (s *server) open(ctx context.Context, version string) (err error) {
 		s.ended(s.http.Serve(s.listener))
 	}()
 	return nil
+}
+
+// openModels starts what turns topics into state: views, and the compactor.
+func (s *server) openModels(ctx context.Context) (err error) {
+	if s.models, err = openModels(s.hub); err != nil {
+		return err
+	}
+	if s.squeezer, err = compact.Start(ctx, s.hub, compact.Options{Hold: s.models.hold, Logger: s.log}); err != nil {
+		return err
+	}
+	if err := setTopics(ctx, s.hub, s.schemas, s.squeezer, s.c, s.log); err != nil {
+		return err
+	}
+	return s.models.start(ctx, s.hub, s.schemas, s.c, s.log)
 }
 
 // ended takes why a listener has ended.
@@ -310,6 +328,10 @@ func (s *server) close(within time.Duration) error {
 	if s.pprof != nil {
 		errs = append(errs, s.pprof.Close())
 	}
+	if s.squeezer != nil {
+		errs = append(errs, s.squeezer.Close())
+	}
+	errs = append(errs, s.models.close())
 	if s.schemas != nil {
 		errs = append(errs, s.schemas.Close())
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"promethean"
+	"promethean/compact"
 	"promethean/internal/app/config"
 	"promethean/schema"
 	"promethean/store"
@@ -46,7 +47,7 @@ func (s *server) reload(ctx context.Context, old *config.Config, load func() (*c
 	setLevel(s.level, c.Log)
 	ctx, cancel := context.WithTimeout(ctx, reloadWait)
 	defer cancel()
-	if err := setTopics(ctx, s.hub, s.schemas, c, s.log); err != nil {
+	if err := setTopics(ctx, s.hub, s.schemas, s.squeezer, c, s.log); err != nil {
 		s.log.Error("some topics keep their settings", "err", shown(err))
 	}
 	s.log.Info("the configuration was read again", "config", c.File)
@@ -63,7 +64,7 @@ func (s *server) keep(c, old *config.Config) *config.Config {
 
 // setTopics gives topics the settings that the file names. Those that it leaves
 // out stay as they are, and a topic that has them already is left alone.
-func setTopics(ctx context.Context, hub *promethean.Hub, reg *schema.Registry, c *config.Config, log *slog.Logger) error {
+func setTopics(ctx context.Context, hub *promethean.Hub, reg *schema.Registry, by *compact.Compactor, c *config.Config, log *slog.Logger) error {
 	if len(c.Topics) == 0 {
 		return nil
 	}
@@ -87,8 +88,17 @@ func setTopics(ctx context.Context, hub *promethean.Hub, reg *schema.Registry, c
 		if err != nil {
 			return fmt.Errorf("%s: %w", t.Place, err)
 		}
-		if !changed && !about {
+		squeezed, err := setCompaction(&t, &now)
+		if err != nil {
+			return fmt.Errorf("%s: %w", t.Place, err)
+		}
+		if !changed && !about && !squeezed {
 			continue
+		}
+		if squeezed {
+			if err := by.Prepare(ctx, t.Name, was, now); err != nil {
+				return fmt.Errorf("%s: %w", t.Place, err)
+			}
 		}
 		if err := reg.Apply(ctx, t.Name, was, now, func() error { return hub.SetTopic(ctx, t.Name, now) }); err != nil {
 			return fmt.Errorf("%s: %w", t.Place, err)
@@ -96,6 +106,31 @@ func setTopics(ctx context.Context, hub *promethean.Hub, reg *schema.Registry, c
 		log.Info("topic set", "topic", t.Name, "retention", now.Retention.String(), "max_bytes", now.MaxBytes, "partitions", max(now.Partitions, 1), "async", now.Async)
 	}
 	return nil
+}
+
+// setCompaction changes the settings of a topic that are about compaction.
+func setCompaction(t *config.Topic, s *store.Settings) (changed bool, err error) {
+	set, err := compact.SettingsOf(*s)
+	if err != nil {
+		return false, err
+	}
+	was := s.Meta
+	if t.Compaction != nil {
+		set.Compaction = *t.Compaction
+	}
+	if t.History != nil {
+		set.History = compact.Age(*t.History)
+	}
+	if t.Tombstones != nil {
+		set.Tombstones = compact.Age(*t.Tombstones)
+	}
+	if t.Snapshot != nil {
+		set.Snapshot = *t.Snapshot
+	}
+	if err := set.Put(s); err != nil {
+		return false, err
+	}
+	return !bytes.Equal(was, s.Meta), nil
 }
 
 // setSchemas loads the schemas of a topic, and changes its settings that are

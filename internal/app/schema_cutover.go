@@ -17,7 +17,7 @@ func (a *app) schemaCutoverCommand() *cobra.Command {
 	var to string
 	var retry time.Duration
 	cmd := &cobra.Command{
-		Use:   "cutover TOPIC --to TOPIC.vN",
+		Use:   "cutover TOPIC --to TOPIC.vN|view:NAME",
 		Short: "Copy the history of a topic in the latest version",
 		Long: `Cutover has the hub copy every event of a topic to TOPIC.vN, where N is the latest
 version of its schema: in order, upcast, with its id. At the end the hub looks
@@ -26,6 +26,9 @@ whether each of them is there. The topic itself stays as it is.
 Run it before dual write is turned on ('promethean topics set TOPIC --dual-write on'):
 then the hub copies what came meanwhile, and TOPIC.vN has the order of the topic.
 
+With --to view:NAME the history goes into a view of the topic, which is built
+anew: views are made of events in their latest version.
+
 It may be cut off at any time and run again: it goes on where it was, and copies
 nothing twice. If the hub goes away it waits and goes on. The counts are those of
 the last stretch; "verified" is how many events are there in all.`,
@@ -33,7 +36,7 @@ the last stretch; "verified" is how many events are there in all.`,
 		Args:              takes("TOPIC"),
 		ValidArgsFunction: a.completeWithSchema,
 	}
-	cmd.Flags().StringVar(&to, "to", "", "the topic to copy to: the name of the topic, .v and the latest version")
+	cmd.Flags().StringVar(&to, "to", "", "the topic to copy to, which is the name of the topic, .v and the latest version; or view: and the name of a view")
 	retryFlag(cmd, &retry)
 	a.completeFlag(cmd, "to", func(ctx context.Context, c *client.Client, args []string) []string {
 		if len(args) == 0 {
@@ -52,6 +55,9 @@ the last stretch; "verified" is how many events are there in all.`,
 		return nil
 	}
 	cmd.RunE = a.onHub(func(ctx context.Context, c *client.Client, args []string) error {
+		if name, ok := strings.CutPrefix(to, "view:"); ok {
+			return a.cutoverToView(ctx, c, args[0], name)
+		}
 		if err := versionTarget(args[0], to); err != nil {
 			return err
 		}
@@ -73,6 +79,19 @@ the last stretch; "verified" is how many events are there in all.`,
 	return cmd
 }
 
+// cutoverToView has a view of the topic built anew, from events in their latest
+// version.
+func (a *app) cutoverToView(ctx context.Context, c *client.Client, topic, name string) error {
+	v, err := c.View(ctx, name)
+	if err != nil {
+		return err
+	}
+	if v.Topic != topic {
+		return fmt.Errorf("--to: view %s is made of topic %s, not of %s", name, v.Topic, topic)
+	}
+	return a.rebuild(ctx, c, name, "earliest", false)
+}
+
 // versionTarget refuses what is no topic.vN.
 func versionTarget(topic, to string) error {
 	if tail, ok := strings.CutPrefix(to, topic+".v"); ok {
@@ -81,8 +100,8 @@ func versionTarget(topic, to string) error {
 		}
 	}
 	return advised{
-		fmt.Errorf("--to: %q is not %s with a version behind it: a cutover goes to such a topic, and to a view not yet", to, topic+".v"),
-		fmt.Sprintf("name it %s.vN, where N is the latest version; 'promethean schema list %s' tells it", topic, topic),
+		fmt.Errorf("--to: %q is not %s with a version behind it: a cutover goes to such a topic, or to a view", to, topic+".v"),
+		fmt.Sprintf("name it %s.vN, where N is the latest version ('promethean schema list %s' tells it), or view:NAME", topic, topic),
 	}
 }
 

@@ -113,34 +113,3 @@ func (a *app) stopped(want, got int) error {
 	}
 	return fmt.Errorf("after %d of %d events: %w", got, want, context.Canceled)
 }
-
-func (a *app) historyCommand() *cobra.Command {
-	var after uint64
-	var limit int
-	cmd := &cobra.Command{
-		Use:               "history TOPIC KEY",
-		Short:             "Show the events of a key",
-		Long:              `History writes the retained events of a key, in log order.`,
-		Example:           "  promethean history process.state dev:stt:1",
-		Args:              takes("TOPIC", "KEY"),
-		ValidArgsFunction: a.completeNames(1),
-	}
-	cmd.Flags().Uint64Var(&after, "after", 0, "only events after this seq")
-	cmd.Flags().IntVar(&limit, "limit", 0, "so many at most (default all)")
-	cmd.RunE = a.onHub(func(ctx context.Context, c *client.Client, args []string) error {
-		out := a.events()
-		for e, err := range c.History(ctx, args[0], args[1], after) {
-			if err == nil {
-				err = out.put(&e)
-			}
-			if err != nil {
-				return errors.Join(err, out.flush())
-			}
-			if out.count == limit {
-				break
-			}
-		}
-		return out.flush()
-	})
-	return cmd
-}

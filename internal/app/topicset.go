@@ -26,6 +26,10 @@ var topicSettings = []topicSetting{
 	{flag: "max-bytes", name: "max_bytes", usage: "how large the topic may grow, such as 10GiB"},
 	{flag: "durability", name: "durability", usage: "when a publish is answered: sync or async"},
 	{flag: "partitions", name: "partitions", usage: "number of partitions", parse: parseNumber},
+	{flag: "compaction", name: "compaction", usage: "keep the latest event of each key only: on or off", parse: parseSwitch},
+	{flag: "history", name: "history", usage: "how long superseded events of a compaction topic stay, such as 24h"},
+	{flag: "tombstones", name: "tombstones", usage: "how long the last event of a deleted key stays, such as 24h"},
+	{flag: "snapshot", name: "snapshot", usage: "write snapshots: on, off, or how often, such as 30s", parse: parseSnapshot},
 	{flag: "schemas", name: "schemas", usage: "directory on the hub's machine to load schemas from"},
 	{flag: "strict-schema", name: "strict_schema", usage: "refuse events while there is no schema: on or off", parse: parseSwitch},
 	{flag: "legacy-version", name: "legacy_version", usage: "version of stored events that have no stamp (default the latest)", parse: parseNumber},
@@ -50,6 +54,16 @@ func parseSwitch(s string) (any, error) {
 	return nil, errors.New("must be on or off")
 }
 
+func parseSnapshot(s string) (any, error) {
+	if on, err := parseSwitch(s); err == nil {
+		return on, nil
+	}
+	if d, err := time.ParseDuration(s); err == nil && d > 0 {
+		return map[string]string{"every": s}, nil
+	}
+	return nil, errors.New("must be on, off, or a duration such as 30s")
+}
+
 func parseWindow(s string) (any, error) {
 	if on, err := parseSwitch(s); err == nil {
 		return on, nil
@@ -71,7 +85,8 @@ func (a *app) topicsSetCommand() *cobra.Command {
 need be. The value "default" takes a setting back.`,
 		Example: `  promethean topics set heartbeat.received --retention 72h --partitions 8
   promethean topics set heartbeat.received --max-bytes default
-  promethean topics set heartbeat.received --dual-write on`,
+  promethean topics set heartbeat.received --dual-write on
+  promethean topics set process.state --compaction on --history 24h --snapshot 30s`,
 		Args:              takes("TOPIC"),
 		ValidArgsFunction: a.completeNames(1),
 	}
@@ -82,6 +97,8 @@ need be. The value "default" takes a setting back.`,
 		flags[i] = "--" + s.flag
 	}
 	fixed(cmd, "durability", "sync", "async")
+	fixed(cmd, "compaction", "on", "off")
+	fixed(cmd, "snapshot", "on", "off")
 	fixed(cmd, "strict-schema", "on", "off")
 	fixed(cmd, "dual-write", "on", "off")
 	change := make(map[string]any)

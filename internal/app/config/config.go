@@ -5,7 +5,9 @@ import (
 	"strings"
 	"time"
 
+	"promethean/compact"
 	"promethean/schema"
+	"promethean/view/jqview"
 )
 
 // Config is what a hub is told. Load fills in the defaults.
@@ -21,6 +23,7 @@ type Config struct {
 	Auth         Auth
 	Limits       Limits
 	Topics       []Topic // in the order of the file
+	Views        []View  // so are these
 	AutoCreate   bool
 	TLS          TLS
 	Log          Log
@@ -96,6 +99,19 @@ type Topic struct {
 	Strict        *bool
 	LegacyVersion *int
 	DualWrite     *schema.Window
+	Compaction    *bool
+	History       *time.Duration
+	Tombstones    *time.Duration
+	// Snapshot points to nil where there are to be none.
+	Snapshot **compact.Snapshot
+	// Place is where the file names it.
+	Place string
+}
+
+// View is a read model that the file names.
+type View struct {
+	Name string
+	jqview.Definition
 	// Place is where the file names it.
 	Place string
 }

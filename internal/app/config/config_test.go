@@ -137,23 +137,12 @@ p.yaml:1: listen: :7070 can be reached from other machines, and nobody would nee
 }
 
 func TestWhatIsNotBuiltIsRefused(t *testing.T) {
-	_, err := load(t, `topics:
-  process.state: {compaction: true, history: 24h}
-  heartbeat.received:
-    snapshot: {}
-views:
-  processes: {topic: process.state}
-changefeeds: {processes: {}}
-`, Source{})
+	_, err := load(t, "changefeeds: {processes: {}}\n", Source{})
 	var u Unbuilt
 	if !errors.As(err, &u) {
 		t.Fatalf("%v", err)
 	}
-	want := `p.yaml:2: topics[process.state].compaction is not built yet: leave it out
-p.yaml:2: topics[process.state].history is not built yet: leave it out
-p.yaml:4: topics[heartbeat.received].snapshot is not built yet: leave it out
-p.yaml:6: views.processes is not built yet: leave it out
-p.yaml:7: changefeeds.processes is not built yet: leave it out`
+	want := "p.yaml:1: changefeeds.processes is not built yet: leave it out"
 	if got := said(err); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}

@@ -157,7 +157,7 @@ var special = map[string]func(r *reader, n *yaml.Node, path string){
 	"limits.topic_rate": (*reader).topicRates,
 	"topics":            (*reader).topics,
 	"views":             (*reader).views,
-	"changefeeds":       (*reader).views,
+	"changefeeds":       (*reader).changefeeds,
 }
 
 // section reads a map of settings and of sections below it.

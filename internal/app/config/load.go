@@ -2,6 +2,8 @@ package config
 
 import (
 	"fmt"
+	"reflect"
+	"slices"
 )
 
 // Source is where settings come from.
@@ -107,7 +109,19 @@ func Differences(from, to *Config) (keys []string) {
 	if from.TLS.On() != to.TLS.On() {
 		keys = append(keys, fmt.Sprintf("tls (%s)", change(from.TLS.On())))
 	}
+	if !reflect.DeepEqual(placeless(from.Views), placeless(to.Views)) {
+		keys = append(keys, "views")
+	}
 	return keys
+}
+
+// placeless are views without where they stand.
+func placeless(views []View) []View {
+	list := slices.Clone(views)
+	for i := range list {
+		list[i].Place = ""
+	}
+	return list
 }
 
 func change(was bool) string {
@@ -132,4 +146,5 @@ func KeepFixed(c, was *Config) {
 	if c.TLS.On() != was.TLS.On() {
 		c.TLS = was.TLS
 	}
+	c.Views = was.Views
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"promethean/compact"
 )
 
 // YAML gives the settings in force as a file that says the same. Secrets are
@@ -50,6 +52,9 @@ func (c *Config) YAML() ([]byte, error) {
 	}
 	if len(c.Topics) > 0 {
 		put(root, "topics", topicsNode(c.Topics))
+	}
+	if len(c.Views) > 0 {
+		put(root, "views", viewsNode(c.Views))
 	}
 	var b bytes.Buffer
 	e := yaml.NewEncoder(&b)
@@ -131,6 +136,18 @@ func topicsNode(topics []Topic) *yaml.Node {
 		if t.LegacyVersion != nil {
 			put(n, "legacy_version", &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!int", Value: fmt.Sprint(*t.LegacyVersion)})
 		}
+		if t.Compaction != nil {
+			put(n, "compaction", truth(*t.Compaction))
+		}
+		if t.History != nil {
+			put(n, "history", scalar(t.History.String()))
+		}
+		if t.Tombstones != nil {
+			put(n, "tombstones", scalar(t.Tombstones.String()))
+		}
+		if t.Snapshot != nil {
+			put(n, "snapshot", snapshotNode(*t.Snapshot))
+		}
 		switch w := t.DualWrite; {
 		case w == nil:
 		case w.Until.IsZero():
@@ -141,6 +158,21 @@ func topicsNode(topics []Topic) *yaml.Node {
 		all.Content = append(all.Content, scalar(t.Name), n)
 	}
 	return all
+}
+
+func snapshotNode(s *compact.Snapshot) *yaml.Node {
+	if s == nil {
+		return truth(false)
+	}
+	n := mapping()
+	n.Style = yaml.FlowStyle
+	if s.Topic != "" {
+		put(n, "topic", scalar(s.Topic))
+	}
+	if s.Every > 0 {
+		put(n, "every", scalar(time.Duration(s.Every).String()))
+	}
+	return n
 }
 
 func truth(on bool) *yaml.Node {

@@ -99,9 +99,6 @@ func (r *reader) topicRates(n *yaml.Node, path string) {
 	r.c.Limits.TopicRate = rates
 }
 
-// unbuiltTopic are the settings of topics that will come.
-var unbuiltTopic = []string{"compaction", "history", "snapshot"}
-
 // topics reads the settings of topics.
 func (r *reader) topics(n *yaml.Node, path string) {
 	r.pairs(n, path, func(k, v *yaml.Node) {
@@ -119,15 +116,13 @@ func (r *reader) topic(n *yaml.Node, path string, t *Topic) {
 	path = fmt.Sprintf("%s[%s]", path, t.Name)
 	r.pairs(n, path, func(k, v *yaml.Node) {
 		key := join(path, k.Value)
-		if slices.Contains(unbuiltTopic, k.Value) {
-			r.later(k, "%s", key)
+		if k.Value == "snapshot" {
+			r.snapshot(v, key, t)
 			return
 		}
 		read := topicSettings[k.Value]
 		if read == nil {
-			known := append(slices.Collect(maps.Keys(topicSettings)), unbuiltTopic...)
-			slices.Sort(known)
-			r.unknown(k, path, known)
+			r.unknown(k, path, slices.Sorted(maps.Keys(withSnapshot)))
 			return
 		}
 		if text, ok := r.text(v, key); ok {
@@ -165,6 +160,20 @@ var topicSettings = map[string]func(t *Topic, s string) error{
 		}
 		return nil
 	},
+	"compaction": func(t *Topic, s string) error {
+		t.Compaction = new(bool)
+		return boolValue{t.Compaction}.set(s)
+	},
+	"history": func(t *Topic, s string) error {
+		d, err := ParseDuration(s)
+		t.History = &d
+		return err
+	},
+	"tombstones": func(t *Topic, s string) error {
+		d, err := ParseDuration(s)
+		t.Tombstones = &d
+		return err
+	},
 	"strict_schema": func(t *Topic, s string) error {
 		t.Strict = new(bool)
 		return boolValue{t.Strict}.set(s)
@@ -187,9 +196,4 @@ var topicSettings = map[string]func(t *Topic, s string) error{
 		*t.DualWrite = schema.Window{On: true, Until: until.UTC()}
 		return nil
 	},
-}
-
-// views reads what is not built yet: a section that has anything in it.
-func (r *reader) views(n *yaml.Node, path string) {
-	r.pairs(n, path, func(k, _ *yaml.Node) { r.later(k, "%s", join(path, k.Value)) })
 }
