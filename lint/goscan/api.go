@@ -78,6 +78,12 @@ var functions = map[string][]Role{
 	"(*promethean/client.Client).Read":              mentions(1),
 	"(*promethean/client.Client).Locate":            mentions(1),
 	"(*promethean/client.Client).History":           mentions(1),
+	"(*promethean/client.Client).HistoryDiff":       mentions(1),
+	"(*promethean/client.Client).At":                mentions(1),
+	"promethean/compact.ColdStart":                  mentions(2),
+	"promethean/compact.MarkOf":                     mentions(2),
+	"promethean/compact.LastRecord":                 mentions(2),
+	"(*promethean.Hub).Settings":                    mentions(0),
 	"(*promethean/client.Client).Export":            mentions(1),
 	"(*promethean/client.Client).LatestByKey":       mentions(1),
 	"(*promethean/client.Client).TopicInfo":         mentions(1),
@@ -125,13 +131,16 @@ var functions = map[string][]Role{
 // fields are members of our structs that are a topic or the name of a header, by
 // the full name of the struct. Kind "" is a header.
 var fields = map[string]map[string]lint.Kind{
-	"promethean/event.Event":        {"Topic": lint.Publish},
-	"promethean/event.Header":       {"Name": ""},
-	"promethean/store.Query":        {"Topic": lint.Mention},
-	"promethean/store.Expect":       {"Topic": lint.Mention},
-	"promethean/client.PullRequest": {"Topic": lint.Subscribe},
-	"promethean/client.Settlement":  {"Topic": lint.Mention},
-	"promethean/schema.Definition":  {"Topic": lint.Register},
+	"promethean/event.Event":               {"Topic": lint.Publish},
+	"promethean/event.Header":              {"Name": ""},
+	"promethean/store.Query":               {"Topic": lint.Mention},
+	"promethean/store.Expect":              {"Topic": lint.Mention},
+	"promethean/client.PullRequest":        {"Topic": lint.Subscribe},
+	"promethean/view.ChangelogOptions":     {"Topic": lint.Subscribe},
+	"promethean/view.TransactionalOptions": {"Topic": lint.Subscribe},
+	"promethean/timetravel.Query":          {"Topic": lint.Mention},
+	"promethean/client.Settlement":         {"Topic": lint.Mention},
+	"promethean/schema.Definition":         {"Topic": lint.Register},
 }
 
 // handle is the function that makes a handler of a typed one.

@@ -89,7 +89,7 @@ func TestCalls(t *testing.T) {
 
 // The tables name what is there, and all of it.
 func TestTables(t *testing.T) {
-	paths := []string{"promethean", "promethean/event", "promethean/store", "promethean/client", "promethean/deadletter", "promethean/schema", "promethean/prometheantest"}
+	paths := []string{"promethean", "promethean/event", "promethean/store", "promethean/client", "promethean/deadletter", "promethean/schema", "promethean/prometheantest", "promethean/view", "promethean/compact", "promethean/timetravel"}
 	pkgs, err := packages.Load(&packages.Config{Mode: packages.NeedName | packages.NeedTypes | packages.NeedImports}, paths...)
 	if err != nil {
 		t.Fatal(err)
@@ -163,7 +163,7 @@ func TestTables(t *testing.T) {
 			continue
 		}
 		switch f.Pkg().Path() {
-		case "promethean", "promethean/client", "promethean/deadletter", "promethean/prometheantest", "promethean/schema":
+		case "promethean", "promethean/client", "promethean/deadletter", "promethean/prometheantest", "promethean/schema", "promethean/compact":
 		default:
 			continue
 		}
