@@ -12,6 +12,7 @@ type results struct {
 	history  *historyResult
 	allocs   *allocResult
 	crowd    *crowdResult
+	models   *modelResult
 }
 
 // gate is a promise with its threshold.
@@ -89,6 +90,7 @@ func gates(r results) []gate {
 	gs = append(gs, crowdGates(r, ratio)...)
 	gs = append(gs, sharedGates(r, ratio)...)
 	gs = append(gs, gatewayGates(r, ratio)...)
+	gs = append(gs, modelGates(r, ratio)...)
 
 	scan := gate{name: "cold scan, events/s", threshold: 1e6, atLeast: true, format: count}
 	tail := gate{name: "tail reads, events/s", threshold: 3e6, atLeast: true, format: count}

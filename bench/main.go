@@ -163,6 +163,9 @@ func (b *bench) figuresInTurn(ctx context.Context) error {
 	if err := b.gatewayFigures(ctx); err != nil {
 		return err
 	}
+	if err := b.modelFigures(ctx); err != nil {
+		return err
+	}
 	if b.figure(figGrowth) {
 		m, err := b.measure(ctx, variants())
 		b.results.variants = m

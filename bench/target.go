@@ -110,9 +110,13 @@ const (
 	figWSDeliver = "ws-delivery"
 	figWSIdle    = "ws-idle"
 	figExport    = "export"
+	figProject   = "project"
+	figSnap      = "snap"
+	figAt        = "at"
+	figCompact   = "compact"
 )
 
-var figureNames = []string{figC1, figC64, figC256, figBatch, figConsume, figLive, figDelivery, figStuck, figCrowd, figNats, figMongo, figWS, figWSBatch, figWSTake, figWSDeliver, figWSIdle, figExport, figScan, figGrowth, figAllocs}
+var figureNames = []string{figC1, figC64, figC256, figBatch, figConsume, figLive, figDelivery, figStuck, figCrowd, figNats, figMongo, figWS, figWSBatch, figWSTake, figWSDeliver, figWSIdle, figExport, figProject, figSnap, figAt, figCompact, figScan, figGrowth, figAllocs}
 
 // selection is what -only leaves. Names of figures and of targets are told
 // apart by the names themselves; none of a kind means all of that kind.
