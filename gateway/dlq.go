@@ -113,6 +113,8 @@ func replayLetters(c *call) error {
 		return wire.Errorf(wire.InvalidArgument, "limit must be at least 1")
 	case in.IDs != nil && len(in.IDs) == 0:
 		return wire.Errorf(wire.InvalidArgument, "ids: name at least one, or leave it out")
+	case o.To == deadletter.ToGroup && c.g.isView(topic, in.Group):
+		return wire.Errorf(wire.InvalidArgument, "to: group %s is that of a view, which nothing is handed out to: replay to the topic", clip(in.Group))
 	case len(in.IDs) > maxIDs:
 		return wire.Errorf(wire.BatchTooLarge, "ids: %d ids, the limit is %d", len(in.IDs), maxIDs)
 	}

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"net/http"
+	"slices"
 
 	"github.com/go-json-experiment/json"
 
@@ -22,6 +23,14 @@ func needViews(h handler) handler {
 		}
 		return h(c)
 	}
+}
+
+// isView says whether a group is that of a view.
+func (g *Gateway) isView(topic, group string) bool {
+	if g.o.Views == nil {
+		return false
+	}
+	return slices.ContainsFunc(g.o.Views.Views(), func(v *view.View) bool { return v.Topic() == topic && v.Group() == group })
 }
 
 // collection finds the view of the path, if the caller may read its topic. That

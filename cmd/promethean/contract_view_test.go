@@ -329,6 +329,7 @@ func walkMerge(p *hub) {
 			p.Errorf("%+v", l)
 		}
 	}
+	p.refused(400, "invalid_argument", "POST", "/dlq/cart.changed/replay", `{"to":"group","group":"changelog:carts"}`)
 	// Without any key nothing changes, and that is told.
 	r := p.publish("cart.changed", "", `{"number":9}`)
 	p.caughtUp("carts", r.Seq)
