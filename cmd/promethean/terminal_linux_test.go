@@ -72,7 +72,7 @@ func TestTerminal(t *testing.T) {
 		code int
 		want []string
 	}{
-		{[]string{"check", "data"}, 0, []string{"\rchecking …", "problems  0\r\n", "topics    2\r\n"}},
+		{[]string{"check", "data"}, 0, []string{"\rchecking …", "problems   0\r\n", "topics     2\r\n"}},
 		{[]string{"check", "-o", "json", "data"}, 0, []string{`{"kind":"summary",`}},
 		{[]string{"log", "dump", "data", "--topic", "users", "--from", "900"}, 0, []string{"TOPIC ", "\r\nusers                900 "}},
 		{[]string{"log", "dump", "data", "--journal"}, 0, []string{"LSN ", " cursor "}},

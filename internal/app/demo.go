@@ -113,7 +113,7 @@ and then that nobody can read: a dead letter.
   look at it     %[1]s
   watch          curl -N '%[1]s/subscribe?topic=process.state&from=latest'
                  promethean tail process.state%[2]s
-  one process    curl -i %[1]s/views/processes/snap/demo:web:101
+  one process    curl %[1]s/views/processes/snap/demo:web:101
   who is alive   curl '%[1]s/views/processes/list?status=alive'
   in the past    curl '%[1]s/at?topic=process.state&key=demo:web:101&asOf=5'
   join in        curl -d '{"pid":7,"name":"mine","host":"here","cpu_pct":1,"mem_mb":2}' %[1]s/publish/heartbeat.received
