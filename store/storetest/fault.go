@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"syscall"
+	"strings"
 	"testing"
 
 	"promethean/event"
@@ -122,10 +123,11 @@ func (w workload) stillReads(r *rig, failed, cause error) error {
 	if err := r.observe(); err != nil {
 		return fmt.Errorf("a read after %q: %w", failed.Error(), err)
 	}
-	// What a compaction was removing when it failed may go between two of these
-	// reads, which are compared with each other; then it is gone.
+	// These reads are compared with each other. After a compaction that failed
+	// they were seen to differ once, in an event that it was to remove, and not
+	// why: they get a second look there, and nowhere else.
 	c, err := readContents(e)
-	for again := 0; again < 3 && errors.Is(err, errBroken); again++ {
+	for again := 0; again < 3 && errors.Is(err, errBroken) && strings.Contains(failed.Error(), ": compact topic "); again++ {
 		c, err = readContents(e)
 	}
 	if err != nil {
