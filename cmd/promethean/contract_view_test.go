@@ -21,6 +21,7 @@ topics:
 views:
   processes: {topic: process.state, key: .processId, indexes: [{fields: [host, name]}, status, pid]}
   paths: {topic: kv.set, tombstone: .gone, version: .v, map: "{value, v}"}
+  ratios: {topic: ratio.set, map: "{r: (.a / .b)}"}
   carts: {topic: cart.changed, reduce: merge, indexes: [{fields: [number], unique: true}]}
 `
 
@@ -330,6 +331,17 @@ func walkMerge(p *hub) {
 		}
 	}
 	p.refused(400, "invalid_argument", "POST", "/dlq/cart.changed/replay", `{"to":"group","group":"changelog:carts"}`)
+	// So is one that the map program fails on.
+	for i, payload := range []string{`{"a":1,"b":2}`, `{"a":1,"b":0}`, `{"a":3,"b":2}`} {
+		r := p.publish("ratio.set", fmt.Sprintf("?key=r%d", i), payload)
+		p.caughtUp("ratios", r.Seq)
+	}
+	p.get(nil, 200, "GET", "/views/ratios/snap/r2", "")
+	p.refused(404, "not_found", "GET", "/views/ratios/snap/r1", "")
+	p.get(&dead, 200, "GET", "/dlq/ratio.set", "")
+	if len(dead.Records) != 1 || dead.Records[0].Group != "changelog:ratios" || !strings.Contains(dead.Records[0].Err, "map") {
+		p.Errorf("%+v", dead)
+	}
 	// Without any key nothing changes, and that is told.
 	r := p.publish("cart.changed", "", `{"number":9}`)
 	p.caughtUp("carts", r.Seq)

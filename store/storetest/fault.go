@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"syscall"
 	"strings"
+	"syscall"
 	"testing"
 
 	"promethean/event"
