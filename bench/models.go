@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"promethean"
@@ -229,6 +231,10 @@ func (b *bench) measureCompaction(ctx context.Context, p modelPlan, r *modelResu
 	if err != nil {
 		return err
 	}
+	b.progress("compact: waiting until what was filled is sealed and merged")
+	if err := quiet(ctx, dir); err != nil {
+		return err
+	}
 	c, ok := store.As[store.Compacts](h.Log())
 	if !ok {
 		return errors.New("the engine does not compact")
@@ -256,6 +262,39 @@ func (b *bench) measureCompaction(ctx context.Context, p modelPlan, r *modelResu
 		return err
 	}
 	r.Alone, r.Beside, r.Bytes = append(r.Alone, (alone+again)/2), append(r.Beside, rate), [2]int64{before.Bytes, after.Bytes}
+	return nil
+}
+
+// quiet waits until the files of a data directory have stayed the same for two
+// seconds: nothing is sealed, merged or rewritten any more.
+func quiet(ctx context.Context, dir string) error {
+	const still, look = 2 * time.Second, 100 * time.Millisecond
+	var last string
+	for since := time.Now(); time.Since(since) < still; {
+		list, err := os.ReadDir(dir)
+		if err != nil {
+			return err
+		}
+		var now strings.Builder
+		for _, f := range list {
+			info, err := f.Info()
+			if errors.Is(err, fs.ErrNotExist) {
+				continue // removed since it was listed
+			}
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(&now, f.Name(), info.Size())
+		}
+		if now.String() != last {
+			last, since = now.String(), time.Now()
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(look):
+		}
+	}
 	return nil
 }
 

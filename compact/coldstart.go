@@ -16,6 +16,8 @@ import (
 type Cold struct {
 	// After is the seq up to which the snapshots stand for the topic.
 	After uint64
+	// Keep says which keys All yields. Default nil: all of them.
+	Keep func(key string) bool
 
 	hub             *promethean.Hub
 	topic, snapshot string
@@ -61,6 +63,9 @@ func (c *Cold) All(ctx context.Context) iter.Seq2[event.Event, error] {
 		}
 		seen := make(map[[16]byte]struct{})
 		for e, err := range c.hub.Read(ctx, store.Query{Topic: c.snapshot, Until: c.until, Reverse: true}) {
+			if err == nil && c.Keep != nil && !c.Keep(e.Key) {
+				continue
+			}
 			var r Record
 			if err == nil {
 				r, err = ParseRecord(&e)

@@ -245,6 +245,28 @@ func TestColdStart(t *testing.T) {
 	}
 }
 
+// A cold start may leave keys out.
+func TestColdStartOfSomeKeys(t *testing.T) {
+	w := start(t, snapshots, compact.Options{})
+	w.publish("a", `1`, "b", `1`, "c", `1`, "a", `2`, "c", `null`, "d", `1`)
+	w.sweep()
+	c, err := compact.ColdStart(w.ctx, w.hub, topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Keep = func(key string) bool { return key == "a" || key == "c" }
+	var got []string
+	for e, err := range c.All(w.ctx) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, fmt.Sprintf("%s=%s", e.Key, e.Payload))
+	}
+	if fmt.Sprint(got) != "[a=2]" || c.After != 6 {
+		t.Errorf("%v, after %d", got, c.After)
+	}
+}
+
 // The past can be asked for within the history, also of what snapshots alone
 // know, and is gone beyond it.
 func TestTimeTravel(t *testing.T) {

@@ -144,6 +144,37 @@ func TestReplayToTheGroup(t *testing.T) {
 	})
 }
 
+// A handler is told that an event is replayed to its group, and from which dead
+// letter.
+func TestHandlerKnowsTheLetter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hub, err := promethean.OpenMemory(promethean.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = hub.Close() }()
+		var got []uint64
+		_, err = deadletter.Subscribe(t.Context(), hub, topic, "shop", 1, func(_ context.Context, _ event.Event, d *promethean.Delivery) error {
+			if got = append(got, d.Letter); len(got) <= 2 {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &shop{t: t, hub: hub}
+		s.publish("a", "one")
+		s.publish("b", "two")
+		s.replay(deadletter.Options{Limit: 1, To: deadletter.ToGroup})
+		s.replay(deadletter.Options{To: deadletter.ToGroup})
+		s.publish("a", "three")
+		if !slices.Equal(got, []uint64{0, 0, 1, 2, 0}) {
+			t.Errorf("letters %v", got)
+		}
+	})
+}
+
 func TestReplayOfAParkedKey(t *testing.T) {
 	in(t, group.DeadKey, func(s *shop) {
 		s.publish("a", "bad")

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 
 	"promethean/event"
 )
@@ -54,6 +55,8 @@ type Compacts interface {
 // Compaction says what to remove.
 type Compaction struct {
 	Before, Tombstones uint64
+	// Key restricts it to the events of one key. "" means all keys.
+	Key string
 }
 
 // Compacted says what was done.
@@ -79,6 +82,31 @@ func Tombstone(payload []byte) bool {
 	}
 	var fields map[string]json.RawMessage
 	return json.Unmarshal(payload, &fields) == nil && string(fields["_deleted"]) == "true"
+}
+
+// Begins is the ability to let a topic begin with another seq than 1, as one
+// whose first events are gone.
+type Begins interface {
+	// Begin makes seq that of the topic's first event, and makes the topic if
+	// need be. Bounds are then as if all below seq had been trimmed. It is
+	// durable when Begin returns. A topic that has had an event, or begins
+	// elsewhere, is ErrConflict; one that is empty and goes on with seq is left
+	// as it is. A seq of 0, or above [MaxBegin], is ErrInvalid.
+	Begin(ctx context.Context, topic string, seq uint64) error
+}
+
+// MaxBegin is the highest seq that a topic may begin with.
+const MaxBegin = 1 << 60
+
+// CheckBegin says what is wrong with the arguments of Begin. Engines share it.
+func CheckBegin(topic string, seq uint64) error {
+	if err := event.CheckTopic(topic); err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	if seq == 0 || seq > MaxBegin {
+		return fmt.Errorf("begin topic %s: %w: seq %d is not within 1 to %d", topic, ErrInvalid, seq, uint64(MaxBegin))
+	}
+	return nil
 }
 
 // BacksUp is the ability to copy a running store.

@@ -24,6 +24,16 @@ type Leases interface {
 	Release(ctx context.Context, l Lease) error
 }
 
+// Holds is the ability to say who has a lease. Engines with [Leases] that are
+// [Shared] have it. It is found by [As].
+type Holds interface {
+	// Holder gives the lease of that name as it stands. If it is free, or has
+	// expired by the engine's clock, that is ErrNotFound. A name that is no
+	// lease's is ErrInvalid. Whoever acquired, renewed or released it before the
+	// call is seen.
+	Holder(ctx context.Context, name string) (Lease, error)
+}
+
 // Lease is ownership of a name up to a moment.
 type Lease struct {
 	Name, Owner string
@@ -36,13 +46,22 @@ type Lease struct {
 // CheckLease says what is wrong with the arguments of Acquire. Engines share
 // it.
 func CheckLease(name, owner string, ttl time.Duration) error {
+	if err := CheckLeaseName(name); err != nil {
+		return err
+	}
 	switch {
-	case name == "" || len(name) > 512:
-		return fmt.Errorf("%w: a lease's name has 1 to 512 bytes, not %d", ErrInvalid, len(name))
 	case owner == "" || len(owner) > 256:
 		return fmt.Errorf("%w: a lease's owner has 1 to 256 bytes, not %d", ErrInvalid, len(owner))
 	case ttl <= 0:
 		return fmt.Errorf("%w: a lease of %v", ErrInvalid, ttl)
+	}
+	return nil
+}
+
+// CheckLeaseName says what is wrong with the name of a lease.
+func CheckLeaseName(name string) error {
+	if name == "" || len(name) > 512 {
+		return fmt.Errorf("%w: a lease's name has 1 to 512 bytes, not %d", ErrInvalid, len(name))
 	}
 	return nil
 }

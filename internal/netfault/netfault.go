@@ -40,19 +40,32 @@ const (
 // ends.
 func New(t testing.TB, server string) *Proxy {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	p, err := Carry(server)
 	if err != nil {
 		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
+}
+
+// Carry begins to carry connections to the server at an address, until the proxy
+// is closed.
+func Carry(server string) (*Proxy, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
 	}
 	p := &Proxy{listener: l, server: server, conns: make(map[net.Conn]bool)}
 	p.thaw.L = &p.mu
 	p.all.Go(p.accept)
-	t.Cleanup(func() {
-		_ = l.Close()
-		p.Down(true)
-		p.all.Wait()
-	})
-	return p
+	return p, nil
+}
+
+// Close ends all connections, and returns when nothing is left of the proxy.
+func (p *Proxy) Close() {
+	_ = p.listener.Close()
+	p.Down(true)
+	p.all.Wait()
 }
 
 // Addr is where clients connect.

@@ -273,6 +273,28 @@ func (l *Log) settle(ctx context.Context, done store.Ranges) error {
 	return nil
 }
 
+// Unfinished counts the records of intents that are not known to be done. Who
+// copies a store needs to know: an engine that takes several topics in one step
+// has nobody who does the rest.
+func Unfinished(ctx context.Context, e Engine) (n int, err error) {
+	c, err := e.Cursor(ctx, Topic, group)
+	if errors.Is(err, store.ErrNotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	for e, err := range e.Read(ctx, store.Query{Topic: Topic, After: c.Floor}) {
+		if err != nil {
+			return 0, err
+		}
+		if !c.Settled.Contains(e.Seq) {
+			n++
+		}
+	}
+	return n, nil
+}
+
 // Close ends rolling, and closes the engine.
 func (l *Log) Close() error {
 	l.roller.end()

@@ -33,6 +33,11 @@ func (s *Store) applyEntry(m *mem, e entry, at int64) error {
 		}
 		t.first = max(t.first, binary.LittleEndian.Uint64(e.data))
 		t.changed = true
+	case entryBegin:
+		if len(e.data) != 8 {
+			return fmt.Errorf("begin entry of %d bytes", len(e.data))
+		}
+		t.begin(binary.LittleEndian.Uint64(e.data))
 	case entrySettings:
 		set, err := decodeSettings(e.data)
 		if err != nil {

@@ -54,6 +54,7 @@ type compaction struct {
 	pace pacer
 
 	first, before, tombstones uint64
+	key                       string // the only one that it is about, "" for all
 
 	dead  superseded.Set // what is to be removed
 	tombs superseded.Set // of these, the tombstones that are the last of their key
@@ -80,13 +81,13 @@ func (j *compaction) run(name string, c store.Compaction) error {
 		return nil
 	}
 	j.first, j.before = j.t.first, min(c.Before, j.t.last+1)
-	j.tombstones = min(c.Tombstones, j.before)
+	j.tombstones, j.key = min(c.Tombstones, j.before), c.Key
 	clean := j.t.clean
 	s.mu.RUnlock()
 	if j.first >= j.before {
 		return nil
 	}
-	if clean.first == j.first && clean.before == j.before && clean.tombstones >= j.tombstones {
+	if j.key == "" && clean.first == j.first && clean.before == j.before && clean.tombstones >= j.tombstones {
 		j.done.Kept = clean.kept
 		return nil
 	}
@@ -101,14 +102,19 @@ func (j *compaction) run(name string, c store.Compaction) error {
 		}
 	}
 	s.mu.Lock()
-	j.t.clean = cleanMark{j.low, j.before, j.tombstones, j.count - removed}
+	switch {
+	case j.key == "":
+		j.t.clean = cleanMark{j.low, j.before, j.tombstones, j.count - removed}
+	case removed > 0:
+		j.t.clean = cleanMark{} // what it says of the events that are kept is over
+	}
 	s.mu.Unlock()
 	return nil
 }
 
 // find finds out what is dead.
 func (j *compaction) find() error {
-	f := superseded.New(store.Compaction{Before: j.before, Tombstones: j.tombstones}, j.s.o.mostSeen)
+	f := superseded.New(store.Compaction{Before: j.before, Tombstones: j.tombstones, Key: j.key}, j.s.o.mostSeen)
 	for f.Next() {
 		j.bytes = 0
 		err := j.s.scan(&j.pace, j.t, j.first, j.before-1, func(r event.Record) {

@@ -212,7 +212,7 @@ func (j *compaction) commit(r *rewriting, file uint64, sections []chunk.Section)
 	}
 	s.mu.Lock()
 	t.bytes -= bytes - size
-	t.compacted = max(t.compacted, j.dead.Last()+1)
+	t.compacted = max(t.compacted, j.dead.Last()+1) // before any event goes, so that who follows an entry looks for its event
 	t.holes += gone
 	t.stale += gone
 	putGaps(b, t)
@@ -221,6 +221,11 @@ func (j *compaction) commit(r *rewriting, file uint64, sections []chunk.Section)
 	putNum(b, keyFile, s.nextFile)
 	putNum(b, keyFormat, manifestVersion)
 	if err := s.commitManifest(b); err != nil {
+		s.mu.Lock() // readers see the old sections still
+		t.bytes += bytes - size
+		t.holes -= gone
+		t.stale -= gone
+		s.mu.Unlock()
 		return err
 	}
 	return s.removeChunks(empty)

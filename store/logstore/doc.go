@@ -35,6 +35,10 @@
 // keeps each topic's last sealed seq, and is synced before the segment that
 // had it is reused; so no seq is ever given twice.
 //
+// What a compaction removes can be read until its removal is durable, and on
+// if that fails: readers see the rows of the manifest as they are on the disk
+// ([rows]).
+//
 // A failed write or sync is final: the store answers ErrFailed with the cause
 // from then on, reads go on, and opening again recovers all that was
 // acknowledged. After a failed fsync the kernel may have dropped what it
@@ -63,7 +67,7 @@
 //     later, as by a merge; until then they lead nowhere, and who follows one
 //     sees that. Only sealed events are removed, so replaying the journal brings
 //     none back.
-//   - Trim, settings, cursors: entries of the journal. Their rows in the
+//   - Trim, begin, settings, cursors: entries of the journal. Their rows in the
 //     manifest may run ahead of the LSN that it names; replaying the entries
 //     again in order leads to the same state.
 //   - Open: the tail is cut at the first frame that is not intact, synced, and

@@ -171,6 +171,7 @@ type journalLine struct {
 	Cursor   *cursorLine     `json:"cursor,omitempty"`
 	Group    string          `json:"group,omitempty"`
 	Before   uint64          `json:"before,omitempty"`
+	First    uint64          `json:"first,omitempty"`
 	Settings *store.Settings `json:"settings,omitempty"`
 }
 
@@ -269,6 +270,10 @@ func (r *reader) fill(l *journalLine, e entry) {
 	case entryTrim:
 		if len(e.data) == 8 {
 			l.Before = binary.LittleEndian.Uint64(e.data)
+		}
+	case entryBegin:
+		if len(e.data) == 8 {
+			l.First = binary.LittleEndian.Uint64(e.data)
 		}
 	case entrySettings:
 		if s, err := decodeSettings(e.data); err == nil {

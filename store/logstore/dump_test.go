@@ -155,7 +155,8 @@ func TestDumpJournalShowsEveryKind(t *testing.T) {
 	err4 := s.Trim(ctx, "a.b", 2)
 	err5 := s.SetTopic(ctx, "a.b", store.Settings{Partitions: 3})
 	err6 := s.DeleteCursor(ctx, "a.b", "g", version)
-	if err := errors.Join(err1, err2, err3, err4, err5, err6, s.Close()); err != nil {
+	err7 := s.Begin(ctx, "c.d", 12)
+	if err := errors.Join(err1, err2, err3, err4, err5, err6, err7, s.Close()); err != nil {
 		t.Fatal(err)
 	}
 	all := strings.Join(lines(t, fs, DumpOptions{Journal: true}), "")
@@ -169,6 +170,7 @@ func TestDumpJournalShowsEveryKind(t *testing.T) {
 		`"kind":"trim","topic":"a.b","number":1,"before":2`,
 		`"settings":{"Retention":0,"MaxBytes":0,"Partitions":3,`,
 		`"kind":"drop-cursor","topic":"a.b","number":1,"group":"g"`,
+		`"kind":"begin","topic":"c.d","number":2,"first":12`,
 	} {
 		if !strings.Contains(all, want) {
 			t.Errorf("no %s in\n%s", want, all)

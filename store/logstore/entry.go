@@ -34,10 +34,12 @@ const (
 	entryTrim
 	// entrySettings replaces a topic's settings, as JSON.
 	entrySettings
+	// entryBegin says which seq a topic's first event has: u64.
+	entryBegin
 )
 
 func (k entryKind) String() string {
-	names := [...]string{"?", "topic", "event", "settle", "cursor", "drop-cursor", "trim", "settings"}
+	names := [...]string{"?", "topic", "event", "settle", "cursor", "drop-cursor", "trim", "settings", "begin"}
 	if int(k) < len(names) {
 		return names[k]
 	}

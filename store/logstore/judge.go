@@ -19,6 +19,8 @@ func (w *writer) judge(r *request) error {
 		return nil
 	case r.cursor != nil:
 		return w.judgeCursor(r.cursor)
+	case r.begin != nil:
+		return w.judgeBegin(r.begin)
 	}
 	fresh, err := w.judgeIDs(r)
 	if err != nil {

@@ -129,3 +129,18 @@ func (s *Store) Release(ctx context.Context, l store.Lease) error {
 		return true, nil
 	})
 }
+
+// Holder implements [store.Holds].
+func (s *Store) Holder(ctx context.Context, name string) (store.Lease, error) {
+	if err := store.CheckLeaseName(name); err != nil {
+		return store.Lease{}, err
+	}
+	c, m, err := s.lease(ctx, name)
+	if err == nil && (m.Owner == "" || !time.Now().Before(m.Expires)) {
+		err = store.ErrNotFound
+	}
+	if err != nil {
+		return store.Lease{}, fmt.Errorf("holder of lease %s: %w", name, err)
+	}
+	return store.Lease{Name: name, Owner: m.Owner, Epoch: c.Epoch, Expires: m.Expires}, nil
+}

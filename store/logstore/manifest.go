@@ -127,10 +127,11 @@ func (s *Store) openManifest() (applied uint64, err error) {
 	cache := pebble.NewCache(8 << 20)
 	defer cache.Unref()
 	opts := &pebble.Options{Cache: cache, MemTableSize: 4 << 20, FormatMajorVersion: pebble.FormatNewest}
-	s.db, err = guard.Open(s.fs, s.fs.PathJoin(s.dir, "state"), opts, s.o.Logger, s.fail)
+	db, err := guard.Open(s.fs, s.fs.PathJoin(s.dir, "state"), opts, s.o.Logger, s.fail)
 	if err != nil {
 		return 0, fmt.Errorf("open manifest: %w", err)
 	}
+	s.db = &rows{DB: db}
 	version, err := s.manifestNum(keyFormat)
 	if err != nil {
 		return 0, err
@@ -154,9 +155,16 @@ func (s *Store) openManifest() (applied uint64, err error) {
 	return applied, errors.Join(s.loadTopics(), s.loadGaps(), s.loadGroups(), s.loadRuns())
 }
 
-// commitManifest writes b durably. After an error it may be on the disk or
-// not.
-func (s *Store) commitManifest(b *pebble.Batch) error { return s.db.Commit(b, true) }
+// commitManifest writes b durably; readers see it after that. After an error
+// it may be on the disk or not, no reader sees it, and the store has failed.
+// manifest must be held, or the store not yet be open.
+func (s *Store) commitManifest(b *pebble.Batch) error {
+	err := s.db.Commit(b)
+	if err != nil {
+		s.fail(fmt.Errorf("write manifest: %w", err))
+	}
+	return err
+}
 
 func putNum(b *pebble.Batch, key []byte, v uint64) {
 	// A batch in memory cannot fail; its commit can.

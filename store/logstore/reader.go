@@ -73,13 +73,13 @@ func (r *reader) statePath() string { return r.fs.PathJoin(r.dir, "state") }
 func (r *reader) openState() error {
 	cache := pebble.NewCache(8 << 20)
 	defer cache.Unref()
-	var err error
-	r.db, err = guard.OpenReadOnly(r.fs, r.statePath(), &pebble.Options{Cache: cache, FormatMajorVersion: pebble.FormatNewest},
+	db, err := guard.OpenReadOnly(r.fs, r.statePath(), &pebble.Options{Cache: cache, FormatMajorVersion: pebble.FormatNewest},
 		func(path string) { r.rotten.Store(&path) })
 	if err != nil {
 		r.damage(r.statePath(), fmt.Errorf("the manifest cannot be opened: %w", err))
 		return nil
 	}
+	r.db = &rows{DB: db}
 	version, err := r.manifestNum(keyFormat)
 	if err == nil && version > manifestVersion {
 		return fmt.Errorf("%w: directory has version %d, this program knows up to %d", store.ErrFormat, version, manifestVersion)

@@ -27,6 +27,7 @@ type request struct {
 	trim     *trimOp
 	settings *settingsOp
 	cursor   *cursorOp
+	begin    *beginOp
 }
 
 // item is one event of a request.

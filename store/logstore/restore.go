@@ -301,6 +301,15 @@ func holdsStore(fsys vfs.FS, dir string) error {
 	return ErrNoStore
 }
 
+// Exists says whether a directory of the operating system holds a store: nil,
+// [ErrNoStore], or why that cannot be said.
+func Exists(dir string) error {
+	if err := holdsStore(vfs.Default, dir); err != nil {
+		return fmt.Errorf("store %s: %w", dir, err)
+	}
+	return nil
+}
+
 // lockStore makes sure that there is a store in dir that nobody has open, and
 // keeps others out until the lock is closed.
 func lockStore(fsys vfs.FS, dir string) (io.Closer, error) {

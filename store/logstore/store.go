@@ -11,12 +11,11 @@ import (
 
 	"promethean/event"
 	"promethean/store"
-	"promethean/store/internal/guard"
 	"promethean/store/logstore/internal/journal"
 )
 
 // Store is the embedded engine. It implements [store.Log], [store.Cursors]
-// and the abilities AtomicTopics, Settles, Compacts, BacksUp and HasDocs.
+// and the abilities AtomicTopics, Settles, Compacts, Begins, BacksUp and HasDocs.
 //
 // Lock order: life, backups, tidying, manifest, mu, queueMu. Nothing waits while it
 // holds one of the latter two.
@@ -25,7 +24,7 @@ type Store struct {
 	dir  string
 	fs   vfs.FS
 	lock io.Closer
-	db   *guard.DB
+	db   *rows
 	pool *memPool
 
 	// mu guards all that readers see.
@@ -115,8 +114,10 @@ var (
 	_ store.AtomicTopics = (*Store)(nil)
 	_ store.Settles      = (*Store)(nil)
 	_ store.Leases       = (*Store)(nil)
+	_ store.Holds        = (*Store)(nil)
 	_ store.BacksUp      = (*Store)(nil)
 	_ store.Compacts     = (*Store)(nil)
+	_ store.Begins       = (*Store)(nil)
 	_ store.HasDocs      = (*Store)(nil)
 )
 

@@ -400,6 +400,8 @@ func (w *writer) encode(r *request) {
 	switch {
 	case r.trim != nil && r.trim.t != nil:
 		g.body = appendEntry(g.body, entryTrim, r.trim.t.num, encodeSeq(r.trim.before))
+	case r.begin != nil && r.begin.t != nil:
+		g.body = appendEntry(g.body, entryBegin, r.begin.t.num, encodeSeq(r.begin.seq))
 	case r.settings != nil:
 		g.body = appendEntry(g.body, entrySettings, r.settings.t.num, encodeSettings(&r.settings.settings))
 	case r.cursor != nil && r.cursor.drop:

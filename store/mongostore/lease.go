@@ -128,3 +128,35 @@ func (s *Store) changeLease(ctx context.Context, name string, set bson.D, make b
 	})
 	return d, found, err
 }
+
+// Holder implements [store.Holds]. It only reads.
+func (s *Store) Holder(ctx context.Context, name string) (store.Lease, error) {
+	if err := store.CheckLeaseName(name); err != nil {
+		return store.Lease{}, fmt.Errorf("holder of lease: %w", err)
+	}
+	var d leaseDoc
+	found := false
+	err := s.call(ctx, func(ctx context.Context) error {
+		return s.do(ctx, func(ctx context.Context) error {
+			all, err := s.leases.Aggregate(ctx, bson.A{
+				bson.D{{Key: "$match", Value: bson.D{{Key: "_id", Value: nameID(name)}}}},
+				bson.D{{Key: "$set", Value: bson.D{{Key: "now", Value: leaseNow}}}},
+			})
+			if err != nil {
+				return err
+			}
+			defer func() { _ = all.Close(ctx) }()
+			if found = all.Next(ctx); found {
+				return all.Decode(&d)
+			}
+			return all.Err()
+		})
+	})
+	if err == nil && (!found || len(d.Owner) == 0 || !d.Until.After(d.Now)) {
+		err = store.ErrNotFound
+	}
+	if err != nil {
+		return store.Lease{}, fmt.Errorf("holder of lease %s: %w", shorten(name), err)
+	}
+	return store.Lease{Name: name, Owner: string(d.Owner), Epoch: uint64(d.Epoch), Expires: d.Until}, nil
+}

@@ -291,7 +291,9 @@ func TestWatchBetweenStores(t *testing.T) {
 	onEach(t, func(t *testing.T, uri string) {
 		name := newDatabase(t, uri)
 		p := newProxy(t, uri)
-		reader, writer := open(t, p.uri(), mongostore.Options{Database: name}), open(t, uri, mongostore.Options{Database: name})
+		const least, most = 20 * time.Millisecond, 500 * time.Millisecond
+		reader := open(t, p.uri(), mongostore.Options{Database: name, PollMin: least, PollMax: most})
+		writer := open(t, uri, mongostore.Options{Database: name})
 		w, all := reader.Watch(topic), reader.Watch()
 		defer w.Stop()
 		for n := range 5 {
@@ -305,23 +307,32 @@ func TestWatchBetweenStores(t *testing.T) {
 			}
 		}
 		all.Stop()
-		// At rest the pause between two looks grows to its most, of which four
-		// are a little longer than the window.
-		const window, limit = 2 * time.Second, 4
-		giveUp := deadline(t)
-		for before := p.count(); ; {
-			select {
-			case <-giveUp.Done():
-				t.Fatalf("a store at rest sends more than %d requests in %v", limit, window)
-			case <-time.After(window):
-			}
-			now := p.count()
-			if now-before <= limit {
-				break
-			}
-			before = now
-		}
+		atRest(t, p, most)
 	})
+}
+
+// atRest wants the pause between two looks to grow to most, and to stay so. A
+// look is one request, and the next one is sent most after the answer to it. So
+// the proxy sees them at least most apart, however slow everything is, and in a
+// window as many as such pauses fit into it, and one more.
+func atRest(t *testing.T, p *proxy, most time.Duration) {
+	t.Helper()
+	window := 4*most - most/10 // three pauses fit
+	look := func() (requests, limit int) {
+		began, before := time.Now(), p.count()
+		<-time.After(window)
+		requests = p.count() - before
+		return requests, int(time.Since(began)/most) + 1
+	}
+	requests, limit := look()
+	for giveUp := deadline(t); requests > limit; requests, limit = look() { // the pause has not grown yet
+		if giveUp.Err() != nil {
+			t.Fatalf("a store at rest sends %d requests where %d are due", requests, limit)
+		}
+	}
+	if requests, limit = look(); requests > limit {
+		t.Errorf("a store that was at rest sends %d requests where %d are due", requests, limit)
+	}
 }
 
 // TestFencedAcrossStores: a new owner's epoch ends the settlements of the one

@@ -44,13 +44,14 @@ func (s *Store) Compact(ctx context.Context, name string, c store.Compaction) (s
 
 // compaction is one call of Compact.
 type compaction struct {
-	s     *Store
-	name  string
-	scan  scan
-	from  uint64
-	until uint64
-	find  *superseded.Finder
-	bytes uint64 // what the events up to until take
+	s      *Store
+	name   string
+	scan   scan
+	from   uint64
+	until  uint64
+	find   *superseded.Finder
+	single bool   // it is about one key
+	bytes  uint64 // what the events up to until take
 
 	mu   sync.Mutex // guards done while purges are under way
 	done store.Compacted
@@ -67,7 +68,7 @@ func (j *compaction) run(ctx context.Context, c store.Compaction) error {
 	if b.First >= c.Before {
 		return nil
 	}
-	j.from, j.until = b.First, c.Before-1
+	j.from, j.until, j.single = b.First, c.Before-1, c.Key != ""
 	j.scan = scan{s: s, stream: s.streamName(j.name), lags: i.Config.Replicas > 1, last: j.until}
 	j.find = superseded.New(c, 0)
 	for j.find.Next() {
@@ -137,7 +138,7 @@ func (j *compaction) purge(ctx context.Context) error {
 				cancel(err)
 			}
 		})
-		return true
+		return !j.single // of one key there is no other to come to
 	})
 	wg.Wait()
 	if cause := context.Cause(ctx); cause != nil {

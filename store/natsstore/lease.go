@@ -29,6 +29,7 @@ type held struct {
 	rev   uint64
 	alive bool
 	now   time.Time
+	until time.Time
 }
 
 // lease reads a lease and judges it by the server's clock.
@@ -50,7 +51,8 @@ func (s *Store) lease(ctx context.Context, name string) (h held, err error) {
 		i, err := s.info(ctx, s.leases.stream)
 		if err == nil {
 			h.now = i.Now
-			h.alive = h.Owner != "" && i.Now.Before(e.at.Add(h.TTL))
+			h.until = e.at.Add(h.TTL)
+			h.alive = h.Owner != "" && i.Now.Before(h.until)
 		}
 		return err
 	})
@@ -141,4 +143,24 @@ func (s *Store) Release(ctx context.Context, l store.Lease) error {
 		return &leaseRecord{Name: l.Name}, nil
 	})
 	return err
+}
+
+// Holder implements [store.Holds].
+func (s *Store) Holder(ctx context.Context, name string) (store.Lease, error) {
+	if err := store.CheckLeaseName(name); err != nil {
+		return store.Lease{}, err
+	}
+	ctx, end, err := s.begin(ctx)
+	if err != nil {
+		return store.Lease{}, err
+	}
+	defer end()
+	h, err := s.lease(ctx, name)
+	if err == nil && !h.alive {
+		err = store.ErrNotFound
+	}
+	if err != nil {
+		return store.Lease{}, fmt.Errorf("holder of lease %s: %w", shorten(name), s.outcome(ctx, err))
+	}
+	return store.Lease{Name: name, Owner: h.Owner, Epoch: h.Epoch, Expires: h.until}, nil
 }

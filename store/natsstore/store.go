@@ -48,8 +48,10 @@ var (
 	_ store.Log      = (*Store)(nil)
 	_ store.Cursors  = (*Store)(nil)
 	_ store.Leases   = (*Store)(nil)
+	_ store.Holds    = (*Store)(nil)
 	_ store.Shared   = (*Store)(nil)
 	_ store.Bounded  = (*Store)(nil)
+	_ store.Begins   = (*Store)(nil)
 	_ store.Compacts = (*Store)(nil)
 )
 

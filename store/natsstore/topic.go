@@ -113,21 +113,31 @@ func (t *topic) reset() {
 }
 
 // inspect asks for a topic's stream: nil if there is none. The answer covers
-// all that this store has seen acknowledged or tailed: a replica may apply, and
-// deliver, an event a moment before the leader does.
+// all that this store had seen acknowledged or tailed when it was called: a
+// replica may apply, and deliver, an event a moment before the leader does.
+//
+// What is acknowledged while a question is on its way may be missing in the
+// answer. Events are lost only if answers lack, for as long as one attempt
+// takes, what was known before they were asked for.
 func (s *Store) inspect(ctx context.Context, name string) (*streamInfo, error) {
-	end := time.Now().Add(s.o.AttemptTimeout)
+	var seen uint64
+	if t := s.known(name); t != nil {
+		seen = t.visible.Load()
+	}
+	var end time.Time
 	for wait := time.Duration(0); ; pause(ctx, &wait) {
 		i, err := s.inspectOnce(ctx, name)
 		if err != nil || i == nil {
 			return i, err
 		}
 		t := s.known(name)
-		if t == nil || i.State.LastSeq >= t.visible.Load() {
+		if t == nil || i.State.LastSeq >= min(seen, t.visible.Load()) { // it is 0 once the stream is another one
 			return i, nil
 		}
-		if time.Now().After(end) {
-			s.o.Logger.Error("the stream has lost events that were acknowledged", "topic", name, "acknowledged", t.visible.Load(), "last", i.State.LastSeq)
+		if end.IsZero() {
+			end = time.Now().Add(s.o.AttemptTimeout)
+		} else if time.Now().After(end) {
+			s.o.Logger.Error("the stream has lost events that were acknowledged", "topic", name, "acknowledged", seen, "last", i.State.LastSeq)
 			t.reset()
 			return i, nil
 		}

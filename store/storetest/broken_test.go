@@ -434,6 +434,20 @@ var brokenPromises = []struct {
 			return nil
 		}
 	}, []string{"lease/ends by itself", "lease/given back it is free"}},
+	{"a lease that is over has a holder", func(f *faulty) {
+		f.holder = func(_ context.Context, name string) (store.Lease, error) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			l := f.leases[name]
+			if f.closed {
+				return store.Lease{}, store.ErrClosed
+			}
+			if l.owner == "" {
+				return store.Lease{}, store.ErrNotFound
+			}
+			return store.Lease{Name: name, Owner: l.owner, Epoch: l.epoch, Expires: l.expires}, nil
+		}
+	}, []string{"lease/its holder is known"}},
 	{"leases are forgotten over a restart", func(f *faulty) {
 		f.reopened = func(r *Reference) { r.leases = make(map[string]heldLease) }
 	}, []string{"lease/epochs rise over a restart"}},

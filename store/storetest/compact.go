@@ -15,6 +15,7 @@ var compactCases = []Case{
 	{Name: "compact/the last of each key stays", needs: needsCompacts, run: compactKeys},
 	{Name: "compact/events without a key stay", needs: needsCompacts, run: compactKeyless},
 	{Name: "compact/tombstones", needs: needsCompacts, run: compactTombstones},
+	{Name: "compact/one key", needs: needsCompacts, run: compactOneKey},
 	{Name: "compact/bit by bit", needs: needsCompacts, run: compactBitByBit},
 	{Name: "compact/every kind of read", needs: needsCompacts, run: compactReads},
 	{Name: "compact/ids are free again", needs: needsCompacts, run: compactIDs},
@@ -107,6 +108,32 @@ func compactKeys(t *trial) {
 	}
 	log = t.compact(log, store.Compaction{Before: 62})
 	t.reopens(func(string) { t.wantTopic(topicA, 61, log) })
+}
+
+func compactOneKey(t *trial) {
+	var events []event.Event
+	for n := range 40 {
+		events = append(events, keyed(topicA, fmt.Sprintf("k%d", n%3), n))
+	}
+	events = append(events, tomb(topicA, "k1", 40), tomb(topicA, "k2", 41))
+	log := t.putAll(events)
+	for _, c := range []store.Compaction{
+		{Before: 100, Tombstones: 100, Key: "no such key"},
+		{Before: 20, Key: "k0"},
+		{Before: 100, Tombstones: 42, Key: "k1"},
+		{Before: 100, Key: "k2"},
+		{Before: 100, Tombstones: 100, Key: "k2"},
+	} {
+		log = t.compact(log, c)
+		t.wantTopic(topicA, 42, log)
+	}
+	// What one of a key has removed is not taken into account by one of all.
+	log = t.compact(log, store.Compaction{Before: 100})
+	log = append(log, t.put(tomb(topicA, "k0", 50), keyed(topicA, "k4", 51))...)
+	for _, c := range []store.Compaction{{Before: 44}, {Before: 44, Tombstones: 100, Key: "k0"}, {Before: 44}} {
+		log = t.compact(log, c)
+	}
+	t.reopens(func(string) { t.wantTopic(topicA, 44, log) })
 }
 
 func compactKeyless(t *trial) {

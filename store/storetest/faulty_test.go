@@ -28,6 +28,7 @@ type faulty struct {
 	acquire    func(ctx context.Context, name, owner string, ttl time.Duration) (store.Lease, error)
 	renew      func(ctx context.Context, l store.Lease, ttl time.Duration) (store.Lease, error)
 	release    func(ctx context.Context, l store.Lease) error
+	holder     func(ctx context.Context, name string) (store.Lease, error)
 	close      func() error
 	reopened   func(r *Reference) // changes the data before they are opened again
 }
@@ -51,6 +52,13 @@ func (f *faulty) Release(ctx context.Context, l store.Lease) error {
 		return f.release(ctx, l)
 	}
 	return f.Reference.Release(ctx, l)
+}
+
+func (f *faulty) Holder(ctx context.Context, name string) (store.Lease, error) {
+	if f.holder != nil {
+		return f.holder(ctx, name)
+	}
+	return f.Reference.Holder(ctx, name)
 }
 
 func (f *faulty) Append(ctx context.Context, b store.Batch) ([]store.Appended, error) {

@@ -82,7 +82,9 @@ const (
 	needsSettles
 	needsTopics
 	needsLeases
+	needsHolds
 	needsCompacts
+	needsBegins
 )
 
 // Cases lists all conformance cases. [Run] runs them; who wants a single one
@@ -92,7 +94,7 @@ func Cases() []Case {
 		orderCases, concurrentCases, atomicCases, idempotenceCases, expectCases,
 		readCases, locateCases, trimCases, topicCases, cursorCases, settleCases,
 		leaseCases, watchCases, asyncCases, cancelCases, lifecycleCases, inputCases,
-		compactCases,
+		compactCases, beginCases,
 	)
 }
 
@@ -138,8 +140,14 @@ func (c Case) Run(t testing.TB, h Harness) {
 	if _, ok := x.e.(store.Leases); !ok && c.needs&needsLeases != 0 {
 		t.Skipf("%s: lacks the port Leases", h.Name)
 	}
+	if _, ok := x.e.(store.Holds); !ok && c.needs&needsHolds != 0 {
+		t.Skipf("%s: lacks the ability Holds", h.Name)
+	}
 	if _, ok := x.e.(store.Compacts); !ok && c.needs&needsCompacts != 0 {
 		t.Skipf("%s: lacks the ability Compacts", h.Name)
+	}
+	if _, ok := x.e.(store.Begins); !ok && c.needs&needsBegins != 0 {
+		t.Skipf("%s: lacks the ability Begins", h.Name)
 	}
 	c.run(x)
 }

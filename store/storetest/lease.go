@@ -19,6 +19,8 @@ var leaseCases = []Case{
 	{Name: "lease/given back it is free", needs: needsLeases, run: leaseReleased},
 	{Name: "lease/epochs rise over a restart", needs: needsLeases | needsReopen, run: leaseReopened},
 	{Name: "lease/many want it", needs: needsLeases, run: leaseContended},
+	{Name: "lease/its holder is known", needs: needsLeases | needsHolds, run: leaseHolder},
+	{Name: "lease/its holder is known after a restart", needs: needsLeases | needsHolds | needsReopen, run: leaseHolderReopened},
 	{Name: "lease/bad input", needs: needsLeases, run: leaseInput},
 }
 
@@ -232,4 +234,72 @@ func leaseInput(t *trial) {
 		t.Errorf("renew what never was: %v, want fenced", err)
 	}
 	t.ok(t.leases().Release(t.ctx, store.Lease{Name: "never", Owner: "me", Epoch: 1}), "release what never was")
+}
+
+func (t *trial) wantHolder(want store.Lease) {
+	t.Helper()
+	got, err := t.e.(store.Holds).Holder(t.ctx, want.Name)
+	if err != nil || got.Name != want.Name || got.Owner != want.Owner || got.Epoch != want.Epoch {
+		t.Fatalf("the holder is %+v, %v; want %+v", got, err, want)
+	}
+	// The time of an entry and that of an answer may be some milliseconds apart.
+	if d := got.Expires.Sub(want.Expires).Abs(); d > ttl/2 {
+		t.Fatalf("the holder's lease ends at %v, and it was told %v", got.Expires, want.Expires)
+	}
+}
+
+func (t *trial) wantFree(name string) {
+	t.Helper()
+	if l, err := t.e.(store.Holds).Holder(t.ctx, name); !errors.Is(err, store.ErrNotFound) {
+		t.Fatalf("the holder of %q is %+v, %v; want that there is none", name, l, err)
+	}
+}
+
+func leaseHolder(t *trial) {
+	t.wantFree("a")
+	l := t.acquire("a", "me", time.Minute)
+	t.wantHolder(l)
+	t.wantFree("b")
+	l, err := t.leases().Renew(t.ctx, l, 2*time.Minute)
+	t.ok(err, "renew")
+	t.wantHolder(l)
+	t.ok(t.leases().Release(t.ctx, l), "release")
+	t.wantFree("a")
+	t.wantHolder(t.acquire("a", "you", time.Minute))
+	// One that runs out is nobody's, though nobody else came.
+	short := t.acquire("short", "me", ttl)
+	t.wantHolder(short)
+	began := time.Now()
+	for {
+		_, err := t.e.(store.Holds).Holder(t.ctx, "short")
+		if errors.Is(err, store.ErrNotFound) {
+			break
+		}
+		t.ok(err, "holder")
+		select {
+		case <-t.ctx.Done():
+			t.Fatal("a lease that is over has a holder")
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	if took := time.Since(began); took < ttl/2 {
+		t.Fatalf("a lease of %v was nobody's after %v", ttl, took)
+	}
+	odd := t.acquire("a.>*/ b\x00ä\n", "my \x00 self", time.Minute)
+	t.wantHolder(odd)
+	t.wantHolder(t.acquire(strings.Repeat("n", 512), strings.Repeat("o", 256), time.Minute))
+	for _, name := range []string{"", strings.Repeat("n", 513)} {
+		if _, err := t.e.(store.Holds).Holder(t.ctx, name); !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("the holder of a name of %d bytes: %v, want that it is invalid", len(name), err)
+		}
+	}
+}
+
+func leaseHolderReopened(t *trial) {
+	held := t.acquire("held", "me", time.Minute)
+	free := t.acquire("free", "me", time.Minute)
+	t.ok(t.leases().Release(t.ctx, free), "release")
+	t.reopen()
+	t.wantHolder(held)
+	t.wantFree("free")
 }

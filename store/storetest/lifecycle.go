@@ -55,6 +55,9 @@ func (t *trial) calls() map[string]func() error {
 		}
 		calls["Release"] = func() error { return l.Release(ctx, store.Lease{Name: "a", Owner: "me", Epoch: 1}) }
 	}
+	if l, ok := e.(store.Holds); ok {
+		calls["Holder"] = func() error { _, err := l.Holder(ctx, "a"); return err }
+	}
 	return calls
 }
 

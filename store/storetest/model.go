@@ -276,6 +276,9 @@ func (m *model) trim(rt *rapid.T) {
 func (m *model) compact(rt *rapid.T) {
 	topic := modelTopics.Draw(rt, "topic")
 	c := store.Compaction{Before: m.seq(rt, topic, "before"), Tombstones: m.seq(rt, topic, "tombstones")}
+	if rapid.IntRange(0, 3).Draw(rt, "of one key") == 0 {
+		c.Key = modelKeys.Draw(rt, "key")
+	}
 	got, err := m.e.(store.Compacts).Compact(m.ctx, topic, c)
 	want, wantErr := m.ref.Compact(m.ctx, topic, c)
 	if !m.agree(fmt.Sprintf("compact %+v", c), err, wantErr) {

@@ -57,6 +57,7 @@ func (p Plain) Append(ctx context.Context, b store.Batch) ([]store.Appended, err
 type Shared struct {
 	Plain
 	store.Leases
+	store.Holds
 	mu sync.Mutex // held while something is settled, or an epoch taken
 }
 
@@ -65,8 +66,9 @@ type Shared struct {
 func Share(e interface {
 	Engine
 	store.Leases
+	store.Holds
 }) *Shared {
-	return &Shared{Plain: Plain{Engine: e}, Leases: e}
+	return &Shared{Plain: Plain{Engine: e}, Leases: e, Holds: e}
 }
 
 // SharedByProcesses is the ability [store.Shared].

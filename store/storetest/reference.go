@@ -32,10 +32,12 @@ type Reference struct {
 var (
 	_ Engine             = (*Reference)(nil)
 	_ store.Leases       = (*Reference)(nil)
+	_ store.Holds        = (*Reference)(nil)
 	_ store.Settles      = (*Reference)(nil)
 	_ store.AtomicTopics = (*Reference)(nil)
 	_ store.Shared       = (*Reference)(nil)
 	_ store.Compacts     = (*Reference)(nil)
+	_ store.Begins       = (*Reference)(nil)
 )
 
 type groupName struct{ topic, group string }
@@ -307,6 +309,24 @@ func (r *Reference) Trim(ctx context.Context, topic string, before uint64) error
 	for len(l.events) > 0 && l.events[0].Seq < before {
 		l.cut()
 	}
+	return nil
+}
+
+// Begin implements [store.Begins].
+func (r *Reference) Begin(ctx context.Context, topic string, seq uint64) error {
+	if err := store.CheckBegin(topic, seq); err != nil {
+		return err
+	}
+	if err := r.enter(ctx); err != nil {
+		return err
+	}
+	defer r.mu.Unlock()
+	l := r.topic(topic)
+	if l.last != 0 && (l.last != seq-1 || len(l.events) > 0) {
+		return fmt.Errorf("begin topic %s: %w: its next seq is %d", topic, store.ErrConflict, l.last+1)
+	}
+	l.last = seq - 1
+	r.topics[topic] = l
 	return nil
 }
 

@@ -43,7 +43,7 @@ func superseded(log []event.Event, c store.Compaction) map[uint64]bool {
 	gone := make(map[uint64]bool)
 	for i := range log {
 		e := &log[i]
-		if e.Key == "" || e.Seq >= c.Before {
+		if e.Key == "" || c.Key != "" && c.Key != e.Key || e.Seq >= c.Before {
 			continue
 		}
 		if before := last[e.Key]; before != nil {

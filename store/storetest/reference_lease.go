@@ -72,3 +72,20 @@ func (r *Reference) Release(_ context.Context, l store.Lease) error {
 	}
 	return nil
 }
+
+// Holder implements [store.Holds].
+func (r *Reference) Holder(_ context.Context, name string) (store.Lease, error) {
+	if err := store.CheckLeaseName(name); err != nil {
+		return store.Lease{}, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return store.Lease{}, store.ErrClosed
+	}
+	h := r.leases[name]
+	if !h.alive() {
+		return store.Lease{}, fmt.Errorf("lease %s: %w", name, store.ErrNotFound)
+	}
+	return store.Lease{Name: name, Owner: h.owner, Epoch: h.epoch, Expires: h.expires}, nil
+}

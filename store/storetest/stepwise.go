@@ -159,8 +159,8 @@ func (s *Stepwise) Compact(ctx context.Context, topic string, c store.Compaction
 		}
 	}
 	for _, e := range list {
-		final := e.Key == "" || last[e.Key].Seq == e.Seq
-		dead := e.Key != "" && final && e.Seq < c.Tombstones && store.Tombstone(e.Payload)
+		final := e.Key == "" || c.Key != "" && c.Key != e.Key || last[e.Key].Seq == e.Seq
+		dead := e.Key != "" && (c.Key == "" || c.Key == e.Key) && final && e.Seq < c.Tombstones && store.Tombstone(e.Payload)
 		if final && !dead {
 			out.Kept++
 			continue

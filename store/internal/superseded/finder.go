@@ -69,7 +69,7 @@ func (f *Finder) See(seq uint64, key string, payload []byte) {
 	if f.keys.lo == 0 {
 		f.Count++ // the first scan sees them all
 	}
-	if key == "" {
+	if key == "" || f.c.Key != "" && f.c.Key != key {
 		f.Low = min(f.Low, seq)
 		return
 	}
