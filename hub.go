@@ -143,7 +143,6 @@ func New(log Log, o Options) (*Hub, error) {
 	log = intent.Wrap(log, intent.Options{Limits: o.Limits, Logger: o.Logger})
 	h := &Hub{
 		log: log, o: o, workers: pool.New(), timed: !untold,
-		groups:  group.New(log, group.Options{Logger: o.Logger, Observer: o.Metrics, Owner: o.Owner, OwnFor: o.OwnFor}),
 		subs:    make(map[*subscription]struct{}),
 		fans:    make(map[*fan]struct{}),
 		follows: make(map[*Following]struct{}),
@@ -151,6 +150,10 @@ func New(log Log, o Options) (*Hub, error) {
 
 		watchers: make(map[*settingsWatcher]struct{}),
 	}
+	h.groups = group.New(log, group.Options{
+		Logger: o.Logger, Observer: o.Metrics, Owner: o.Owner, OwnFor: o.OwnFor,
+		Partitions: func(topic string) int { return h.Settings(topic).Partitions },
+	})
 	// What is told after this is heard, so nothing is missed between the two.
 	told, err := log.Bounds(context.Background(), noticeTopic)
 	if err != nil {
@@ -243,7 +246,11 @@ func (h *Hub) Topics(ctx context.Context) iter.Seq2[store.Topic, error] { return
 // SetTopic changes a topic's settings, and makes it if need be. Other hubs on
 // the same engine learn of it within moments.
 func (h *Hub) SetTopic(ctx context.Context, topic string, s store.Settings) error {
-	if err := h.log.SetTopic(ctx, topic, s); err != nil {
+	set := func() error { return h.log.SetTopic(ctx, topic, s) }
+	if err := event.CheckTopic(topic); err != nil {
+		return set() // it says so
+	}
+	if err := h.groups.SetPartitions(ctx, topic, h.Settings(topic).Partitions, max(s.Partitions, 1), set); err != nil {
 		return err
 	}
 	h.learn(topic, s)

@@ -31,6 +31,10 @@ type Delivery struct {
 	// Cursor is how far the group was: this seq and everything below was
 	// settled.
 	Cursor uint64
+	// Letter is the seq of the dead letter that the event is replayed from, to
+	// this group alone: later events of its key may have been handled before
+	// it. 0 if the event comes from the topic.
+	Letter uint64
 }
 
 // Subscription is a handler at work.
@@ -203,6 +207,20 @@ func (h *Hub) Subscribe(ctx context.Context, topic, name string, handler Handler
 }
 
 func (h *Hub) subscribe(ctx context.Context, topic, name string, handler Handler, o *SubscribeOptions) (*subscription, error) {
+	return h.serve(ctx, topic, name, handler, o, func(m group.MemberOptions) (*group.Member, error) {
+		return h.groups.Join(ctx, topic, name, o.Settings, o.Start, m)
+	})
+}
+
+// Serve has a handler called for what a member of a group gets, for
+// capabilities that join groups in ways of their own: join is given what the
+// member needs. Of the options those that belong to the group are join's
+// affair.
+func (h *Hub) Serve(ctx context.Context, topic, name string, handler Handler, o SubscribeOptions, join func(group.MemberOptions) (*group.Member, error)) (Subscription, error) {
+	return h.serve(ctx, topic, name, handler, &o, join)
+}
+
+func (h *Hub) serve(ctx context.Context, topic, name string, handler Handler, o *SubscribeOptions, join func(group.MemberOptions) (*group.Member, error)) (*subscription, error) {
 	s := &subscription{h: h, topic: topic, group: name, handler: handler, filter: o.Filter, manual: o.Manual, marks: o.marks}
 	s.worker = s.work
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -213,9 +231,7 @@ func (h *Hub) subscribe(ctx context.Context, topic, name string, handler Handler
 	}
 	h.subs[s] = struct{}{}
 	h.mu.Unlock()
-	m, err := h.groups.Join(ctx, topic, name, o.Settings, o.Start, group.MemberOptions{
-		MaxInFlight: o.MaxInFlight, BatchSize: o.BatchSize, Notify: s.notify,
-	})
+	m, err := join(group.MemberOptions{MaxInFlight: o.MaxInFlight, BatchSize: o.BatchSize, Notify: s.notify})
 	if err != nil {
 		s.cancel()
 		h.forget(s)
@@ -363,7 +379,7 @@ func (s *subscription) call(parent context.Context, m *group.Member, d *group.De
 		leaseContext{Context: parent, m: m, d: d},
 		Delivery{
 			Group: s.group, Attempt: d.Attempt, MaxAttempts: d.MaxAttempts,
-			Lease: d.Lease, Deadline: d.Deadline, Cursor: d.Cursor,
+			Lease: d.Lease, Deadline: d.Deadline, Cursor: d.Cursor, Letter: d.Letter,
 		},
 	}
 	ctx := &c.leaseContext

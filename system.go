@@ -30,7 +30,7 @@ type SystemTopic struct {
 
 // machinery are the names under system. whose records steer the hub: they have
 // writers of their own.
-var machinery = []string{"intents", "leases", "marks"}
+var machinery = []string{"cluster", "intents", "leases", "marks"}
 
 // SystemTopic gives the topic system.<name>; the name is one segment. When the
 // first record is written and there is no such topic, it is made with that

@@ -35,6 +35,12 @@ func (e *Engine) Info(ctx context.Context, topic, group string) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
+	if r == nil {
+		i, err := e.partedInfo(ctx, topic, group, b)
+		if err == nil || !errors.Is(err, ErrConflict) {
+			return i, err
+		}
+	}
 	if r != nil {
 		r.mu.Lock()
 		if r.own.owned {
@@ -89,14 +95,18 @@ func info(c *store.Cursor, b store.Bounds) Info {
 // after the place are forgotten.
 func (e *Engine) Move(ctx context.Context, topic, group string, to Start) error {
 	r, err := e.open(ctx, topic, group, nil, Start{})
-	if err != nil {
+	if err != nil && !errors.Is(err, errParted) {
 		return err
 	}
 	floor, err := e.Floor(ctx, topic, to)
 	if err != nil {
 		return fmt.Errorf("topic %s, group %s: %w", topic, group, err)
 	}
-	err = r.move(ctx, floor)
+	if r == nil {
+		err = e.moveParted(ctx, topic, group, floor)
+	} else {
+		err = r.move(ctx, floor)
+	}
 	if err != nil {
 		return fmt.Errorf("move the cursor of topic %s, group %s: %w", topic, group, err)
 	}
@@ -112,7 +122,7 @@ func (r *runner) move(ctx context.Context, floor uint64) error {
 	}
 	return r.do(func() error {
 		c := store.Cursor{
-			Topic: r.topic, Group: r.group, Version: r.cur.Version, Epoch: r.cur.Epoch, Generation: r.cur.Generation + 1,
+			Topic: r.topic, Group: r.cursor, Version: r.cur.Version, Epoch: r.cur.Epoch, Generation: r.cur.Generation + 1,
 			Floor: floor, Handed: floor, Meta: r.cur.Meta,
 		}
 		r.mu.Unlock()
@@ -178,7 +188,7 @@ func (r *runner) clear(err error) {
 	r.letters = make(map[uint64]*item)
 	r.ready, r.suspects, r.delays, r.leases = fifo{}, fifo{}, nil, leases{}
 	r.kept, r.tried, r.mark, r.counted, r.first = 0, nil, 0, 0, 0
-	r.acks, r.dead, r.records, r.skipped, r.writing = nil, nil, nil, nil, nil
+	r.acks, r.dead, r.records, r.skipped, r.writing, r.foreign = nil, nil, nil, nil, nil, nil
 	for _, w := range r.waiters {
 		w <- err
 	}
@@ -197,19 +207,33 @@ func (e *Engine) Resume(ctx context.Context, topic, group string) error {
 
 func (e *Engine) setPaused(ctx context.Context, topic, group string, paused bool) error {
 	r, err := e.open(ctx, topic, group, nil, Start{})
+	if errors.Is(err, errParted) {
+		e.partedOf(topic, group).pause(paused)
+		for _, r := range e.runnersOf(topic, group) {
+			r.pause(paused)
+		}
+		return nil
+	}
 	if err != nil {
 		return err
 	}
+	r.pause(paused)
+	return nil
+}
+
+func (r *runner) pause(paused bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.paused = paused
 	r.feed()
-	return nil
 }
 
 // Delete removes a group. It must have no members.
 func (e *Engine) Delete(ctx context.Context, topic, group string) error {
 	r, err := e.acting(ctx, topic, group)
+	if errors.Is(err, errParted) {
+		return e.deleteParted(ctx, topic, group)
+	}
 	if err != nil {
 		return err
 	}
@@ -226,7 +250,7 @@ func (e *Engine) Delete(ctx context.Context, topic, group string) error {
 	version := r.cur.Version
 	r.mu.Unlock()
 	e.mu.Lock()
-	delete(e.runners, r.name)
+	delete(e.runners, r.stored())
 	w := e.topics[topic]
 	e.mu.Unlock()
 	if w != nil {
@@ -305,8 +329,13 @@ func (r *runner) close() error {
 
 // leaveClean records how often what is not settled was delivered, and that
 // nothing is handed out any more. mu must be held.
-func (r *runner) leaveClean() error {
+func (r *runner) leaveClean() error { return r.leaveTo(r.cur.Epoch) }
+
+// leaveTo is leaveClean that lets another epoch begin.
+func (r *runner) leaveTo(epoch uint64) error {
 	c := r.cur.Clone()
+	c.Epoch = epoch
+	c.Settle(&store.Settlement{Done: r.foreign})
 	for _, it := range r.held {
 		if it.letter != 0 || it.state == settling {
 			continue
@@ -327,7 +356,10 @@ func (r *runner) leaveClean() error {
 	if err != nil {
 		return err
 	}
-	r.cur.Version = v
+	if r.cur.Version = v; r.part != nil {
+		c.Version, r.foreign = v, nil
+		r.cur = c
+	}
 	var counts []store.Attempt
 	for seq, it := range r.letters {
 		if it.recorded != it.delivered && it.state != settling {

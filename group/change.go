@@ -2,6 +2,7 @@ package group
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"promethean/store"
@@ -17,10 +18,15 @@ func (e *Engine) Change(ctx context.Context, topic, group string, set Settings) 
 		return fmt.Errorf("topic %s, group %s: %w", topic, group, err)
 	}
 	r, err := e.acting(ctx, topic, group)
-	if err != nil {
+	if err != nil && !errors.Is(err, errParted) {
 		return err
 	}
-	if err := r.change(set); err != nil {
+	if r == nil {
+		err = e.changeParted(ctx, topic, group, set)
+	} else {
+		err = r.change(set)
+	}
+	if err != nil {
 		return fmt.Errorf("change the settings of topic %s, group %s: %w", topic, group, err)
 	}
 	return nil
@@ -28,14 +34,8 @@ func (e *Engine) Change(ctx context.Context, topic, group string, set Settings) 
 
 func (r *runner) change(set Settings) error {
 	return r.do(func() error {
-		now := r.set
-		if set.MaxAttempts != 0 {
-			now.MaxAttempts = set.MaxAttempts
-		}
-		if set.AckTimeout != 0 {
-			now.AckTimeout = set.AckTimeout
-		}
-		if err := now.fits(set); err != nil {
+		now, err := r.set.with(set)
+		if err != nil {
 			return err
 		}
 		if now == r.set {
@@ -56,6 +56,17 @@ func (r *runner) change(set Settings) error {
 		r.feed()
 		return nil
 	})
+}
+
+// with gives settings that have changed in what can change.
+func (s Settings) with(set Settings) (Settings, error) {
+	if set.MaxAttempts != 0 {
+		s.MaxAttempts = set.MaxAttempts
+	}
+	if set.AckTimeout != 0 {
+		s.AckTimeout = set.AckTimeout
+	}
+	return s, s.fits(set)
 }
 
 // unblock lets an item go on that was blocked when it had fewer attempts. mu
@@ -82,7 +93,7 @@ func (r *runner) refresh(ctx context.Context) error {
 	if owner {
 		return nil
 	}
-	c, err := r.e.log.Cursor(ctx, r.topic, r.group)
+	c, err := r.e.log.Cursor(ctx, r.topic, r.cursor)
 	if err != nil {
 		return err
 	}
@@ -91,7 +102,11 @@ func (r *runner) refresh(ctx context.Context) error {
 
 // adopt takes over the settings that a cursor carries.
 func (r *runner) adopt(c *store.Cursor) error {
-	set, err := decodeSettings(c.Meta)
+	meta := c.Meta
+	if r.part != nil { // they are kept in one place for all partitions
+		meta = r.part.meta
+	}
+	set, err := decodeSettings(meta)
 	if err != nil {
 		return err
 	}

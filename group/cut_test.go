@@ -27,6 +27,11 @@ func cutOff(log group.Log, cut *atomic.Bool) group.Log {
 
 func (cutLog) SharedByProcesses() {}
 
+// Holder asks past the cut: it is what others see.
+func (l cutLog) Holder(ctx context.Context, name string) (store.Lease, error) {
+	return l.Log.(store.Holds).Holder(ctx, name)
+}
+
 func (l cutLog) MaxBatch() (events, bytes int) { return l.Log.(store.Bounded).MaxBatch() }
 
 func (l cutLog) err() error {

@@ -219,7 +219,7 @@ func (r *runner) findLetters(ctx context.Context) (found []foundLetter, err erro
 			continue
 		}
 		var l Letter
-		if err := json.Unmarshal(ev.Payload, &l); err != nil || l.Group != r.group {
+		if err := json.Unmarshal(ev.Payload, &l); err != nil || l.Group != r.group || !r.isMine(&l.Original) {
 			continue
 		}
 		f := foundLetter{
@@ -261,7 +261,7 @@ func (r *runner) inject(letter uint64, ev event.Event, delivered uint32) {
 	if r.letters[letter] != nil {
 		return
 	}
-	it := newItem(ev.Clone()) // it cannot be read again: it stays in memory
+	it := r.newItem(ev.Clone()) // it cannot be read again: it stays in memory
 	it.letter, it.delivered, it.recorded = letter, delivered, delivered
 	it.suspect = r.mark != 0 // then it waits for its turn like all others
 	r.hold(it)
@@ -378,7 +378,7 @@ func (e *Engine) Redeliver(ctx context.Context, topic, group string, letters []L
 		}
 	}
 	r, err := e.acting(ctx, topic, group)
-	if err != nil {
+	if err != nil && !errors.Is(err, errParted) {
 		return err
 	}
 	var asked store.Ranges
@@ -388,6 +388,9 @@ func (e *Engine) Redeliver(ctx context.Context, topic, group string, letters []L
 	st := store.Settlement{Topic: LetterTopic(topic), Group: requestedName(group), Done: asked}
 	if _, err := e.log.Append(ctx, store.Batch{Settle: []store.Settlement{st}}); err != nil {
 		return err
+	}
+	if r == nil {
+		return e.redeliverParts(ctx, topic, group, letters)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -33,6 +33,9 @@ type Options struct {
 	// renewing, and so about how long the group stands still if it dies. The
 	// default is DefaultOwnFor.
 	OwnFor time.Duration
+	// Partitions says how many partitions a topic has, as far as the caller
+	// knows. May be nil: topics have one then, until SetPartitions.
+	Partitions func(topic string) int
 }
 
 // Observer is told what happens to events. Its methods are called often and
@@ -72,6 +75,8 @@ type Engine struct {
 	mu      sync.Mutex
 	runners map[name]*runner
 	topics  map[string]*watcher
+	pages   map[string]*pages
+	parted  map[name]*parted
 	closed  bool
 	work    *pool.Pool      // goroutines of runners and watchers
 	ctx     context.Context // of background work; ends when Close gives up
@@ -93,7 +98,7 @@ func New(log Log, o Options) *Engine {
 		host, _ := os.Hostname() // a name for people; the id is what counts
 		o.Owner = host + " " + event.NewID().String()
 	}
-	e := &Engine{log: log, o: o, bounds: defaultBounds, runners: make(map[name]*runner), topics: make(map[string]*watcher), work: pool.New()}
+	e := &Engine{log: log, o: o, bounds: defaultBounds, runners: make(map[name]*runner), topics: make(map[string]*watcher), pages: make(map[string]*pages), parted: make(map[name]*parted), work: pool.New()}
 	if _, shared := log.(store.Shared); shared {
 		e.leases, _ = log.(store.Leases)
 	}
@@ -166,7 +171,14 @@ func (e *Engine) Floor(ctx context.Context, topic string, s Start) (uint64, erro
 
 // Make makes a group, or checks that one that exists has no other settings.
 func (e *Engine) Make(ctx context.Context, topic, group string, set Settings, start Start) error {
+	if set.Partitions != 0 {
+		_, err := e.MakeParted(ctx, topic, group, set, start)
+		return err
+	}
 	_, err := e.open(ctx, topic, group, &set, start)
+	if errors.Is(err, errParted) {
+		err = nil // what it leaves out contradicts nothing, and the rest fits
+	}
 	return err
 }
 
@@ -193,7 +205,7 @@ func (e *Engine) open(ctx context.Context, topic, group string, set *Settings, s
 		}
 		r := e.runners[n]
 		if r == nil {
-			r = newRunner(e, n)
+			r = newRunner(e, n, group)
 			e.runners[n] = r
 		}
 		e.mu.Unlock()

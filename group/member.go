@@ -20,6 +20,9 @@ type Member struct {
 	resting  bool // under runner.mu: it takes nothing now
 	gone     bool // under runner.mu
 	notify   func()
+	owned    func(bool)         // nil: it does not want to know
+	epoch    func(epoch uint64) // likewise, of a partition
+	ended    func()
 }
 
 // MemberOptions configure a member.
@@ -33,6 +36,14 @@ type MemberOptions struct {
 	// Take was called. It is called under a lock: it must neither block nor
 	// call back.
 	Notify func()
+	// Resting has it begin at rest: see [Member.Rest].
+	Resting bool
+	// Owned is called on an engine that several processes share: with true when
+	// this one has become the owner of the group, before anything is handed
+	// out; with false when it has given the group up, and each time it finds
+	// that another one has it. It is called under a lock, as Notify is. May be
+	// nil.
+	Owned func(owned bool)
 }
 
 // Delivery is one event in the hands of a member.
@@ -45,6 +56,9 @@ type Delivery struct {
 	Deadline time.Time
 	// Cursor is the group's floor when the event was handed out.
 	Cursor uint64
+	// Letter is the seq of the dead letter that the event is replayed from; 0
+	// if it comes from the topic.
+	Letter uint64
 
 	it      *item
 	missing bool // the event has to be read again
@@ -52,32 +66,52 @@ type Delivery struct {
 
 // Join makes a member of a group, which is made with start if need be.
 func (e *Engine) Join(ctx context.Context, topic, group string, set Settings, start Start, o MemberOptions) (*Member, error) {
-	for _, x := range []struct {
-		name  string
-		value int
-	}{{"maxInFlight", o.MaxInFlight}, {"batchSize", o.BatchSize}} {
-		if x.value < 0 {
-			return nil, fmt.Errorf("topic %s, group %s: %w: %s %d is negative", topic, group, ErrInvalid, x.name, x.value)
-		}
+	if err := o.check(); err != nil {
+		return nil, fmt.Errorf("topic %s, group %s: %w", topic, group, err)
 	}
 	r, err := e.open(ctx, topic, group, &set, start)
 	if err != nil {
 		return nil, err
 	}
-	m := &Member{r: r, limit: o.MaxInFlight, batch: o.BatchSize, notify: o.Notify}
+	m := newMember(r, o)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.enroll(m); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+func (o *MemberOptions) check() error {
+	for _, x := range []struct {
+		name  string
+		value int
+	}{{"maxInFlight", o.MaxInFlight}, {"batchSize", o.BatchSize}} {
+		if x.value < 0 {
+			return fmt.Errorf("%w: %s %d is negative", ErrInvalid, x.name, x.value)
+		}
+	}
+	return nil
+}
+
+func newMember(r *runner, o MemberOptions) *Member {
+	m := &Member{r: r, limit: o.MaxInFlight, batch: o.BatchSize, notify: o.Notify, owned: o.Owned, resting: o.Resting}
 	if m.limit == 0 {
 		m.limit = DefaultMaxInFlight
 	}
 	if m.batch == 0 {
 		m.batch = DefaultBatchSize
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	return m
+}
+
+// enroll has a member among those that events are handed to. mu must be held.
+func (r *runner) enroll(m *Member) error {
 	if r.closed {
-		return nil, ErrClosed
+		return ErrClosed
 	}
 	if r.failed != nil {
-		return nil, r.failed
+		return r.failed
 	}
 	r.members = append(r.members, m)
 	if r.own.owned {
@@ -85,7 +119,7 @@ func (e *Engine) Join(ctx context.Context, topic, group string, set Settings, st
 	} else {
 		r.seek(0)
 	}
-	return m, nil
+	return nil
 }
 
 // hungry says whether it would take something. runner.mu must be held.
@@ -103,6 +137,15 @@ func (m *Member) Rest(on bool) {
 	m.resting = on
 	m.notified = false
 	r.feed()
+}
+
+// Gone says that the membership is over: it was left, or somebody else has
+// taken the partition, and it will get nothing again.
+func (m *Member) Gone() bool {
+	r := m.r
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return m.gone
 }
 
 // Held is how many events it holds.
@@ -339,7 +382,7 @@ func (r *runner) hand(m *Member) (*item, bool) {
 		r.e.o.Observer.InFlight(r.topic, r.group, 1)
 		if it.letter == 0 && it.seq > r.top {
 			r.top = it.seq
-			if r.top+r.e.bounds.handedAhead/2 > r.cur.Handed {
+			if r.top+r.ahead()/2 > r.cur.Handed {
 				r.settle()
 			}
 		}
@@ -350,7 +393,7 @@ func (r *runner) hand(m *Member) (*item, bool) {
 func (r *runner) delivery(it *item) Delivery {
 	return Delivery{
 		Event: it.ev, Attempt: int(it.delivered), MaxAttempts: r.set.MaxAttempts,
-		Lease: it.lease, Deadline: it.deadline, Cursor: r.cur.Floor, it: it, missing: it.size == 0,
+		Lease: it.lease, Deadline: it.deadline, Cursor: r.cur.Floor, Letter: it.letter, it: it, missing: it.size == 0,
 	}
 }
 

@@ -22,8 +22,30 @@ import (
 // The next owner begins at the cursor, as after a crash. An owner that leaves
 // cleanly says so, and nobody is suspect.
 
-// ErrNotOwner says that another process owns the group.
+// ErrNotOwner says that another process owns the group; see NotOwnerError.
 var ErrNotOwner = errors.New("another hub owns the group")
+
+// NotOwnerError says which group another process owns. It is ErrNotOwner.
+type NotOwnerError struct {
+	Topic, Group string
+	Err          error
+}
+
+func (e *NotOwnerError) Error() string {
+	return fmt.Sprintf("topic %s, group %s: %v", e.Topic, e.Group, e.Err)
+}
+
+// Unwrap gives ErrNotOwner, or what it is wrapped in.
+func (e *NotOwnerError) Unwrap() error { return e.Err }
+
+// named says of which group an error is that is ErrNotOwner.
+func (n name) named(err error) error {
+	var already *NotOwnerError
+	if !errors.Is(err, ErrNotOwner) || errors.As(err, &already) {
+		return err
+	}
+	return &NotOwnerError{Topic: n.topic, Group: n.group, Err: err}
+}
 
 // DefaultOwnFor is how long a process owns a group without renewing.
 const DefaultOwnFor = 10 * time.Second
@@ -41,7 +63,69 @@ type ownership struct {
 	step     func() // runner.runStep, made once
 }
 
-func (r *runner) leaseName() string { return "group\n" + r.topic + "\n" + r.group }
+func (n name) leaseName() string { return LeaseName(n.topic, n.group) }
+
+// LeaseName is the name of the lease that whoever serves a group holds, on an
+// engine that several processes share.
+func LeaseName(topic, group string) string { return "group\n" + topic + "\n" + group }
+
+// Owner names this process on an engine that several share.
+func (e *Engine) Owner() string { return e.o.Owner }
+
+// OwnFor is how long this process owns a group without renewing.
+func (e *Engine) OwnFor() time.Duration { return e.o.OwnFor }
+
+// OwnerOf names the process that owns a group now. If none does, that is
+// store.ErrNotFound; the first one that wants it gets it then. On an engine
+// that is not shared it is always this one.
+func (e *Engine) OwnerOf(ctx context.Context, topic, group string) (string, error) {
+	if e.leases == nil {
+		return e.o.Owner, nil
+	}
+	holds, ok := store.As[store.Holds](e.log)
+	if !ok {
+		return "", fmt.Errorf("owner of topic %s, group %s: %w: the engine does not tell", topic, group, errors.ErrUnsupported)
+	}
+	l, err := holds.Holder(ctx, name{topic, group}.leaseName())
+	if err != nil {
+		return "", fmt.Errorf("owner of topic %s, group %s: %w", topic, group, err)
+	}
+	return l.Owner, nil
+}
+
+// Owns says whether this process may act for a group now.
+func (e *Engine) Owns(topic, group string) bool {
+	e.mu.Lock()
+	r := e.runners[name{topic, group}]
+	e.mu.Unlock()
+	if r == nil {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.isOwner()
+}
+
+// Seek has the process try at once to become the owner of the member's group,
+// if it is not. It does not wait. Without it that is tried three times in
+// Options.OwnFor.
+func (m *Member) Seek() {
+	r := m.r
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !m.gone && !r.own.owned {
+		r.seek(0)
+	}
+}
+
+// tell says to all members whether the process owns the group. mu must be held.
+func (r *runner) tell(owned bool) {
+	for _, m := range r.members {
+		if m.owned != nil {
+			m.owned(owned)
+		}
+	}
+}
 
 // isOwner says whether the runner may act for the group now. mu must be held.
 func (r *runner) isOwner() bool {
@@ -104,6 +188,7 @@ func (r *runner) runStep() {
 	closed := r.closed
 	r.mu.Unlock()
 	var err error
+	foreign := false
 	switch {
 	case closed, members == 0 && !owned:
 		next = 0
@@ -115,13 +200,16 @@ func (r *runner) runStep() {
 		err = r.renew(lease)
 	default:
 		if err = r.takeOwnership(r.e.ctx); errors.Is(err, store.ErrHeld) {
-			err = nil // somebody else is at it
+			err, foreign = nil, true // somebody else is at it
 		}
 	}
 	<-r.own.turn
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.own.stepping = false
+	if foreign && !r.own.owned && !r.closed {
+		r.tell(false)
+	}
 	if err != nil && !r.closed {
 		r.e.o.Logger.Warn("ownership of a group", "topic", r.topic, "group", r.group, "err", err)
 	}
@@ -138,8 +226,11 @@ func (r *runner) takeOwnership(ctx context.Context) error {
 	r.giveUp(errLate)
 	r.mu.Unlock()
 	asked := time.Now()
-	lease, err := r.e.leases.Acquire(ctx, r.leaseName(), r.e.o.Owner, ttl)
+	lease, err := r.e.leases.Acquire(ctx, r.stored().leaseName(), r.e.o.Owner, ttl)
 	if err != nil {
+		return err
+	}
+	if err := r.reroot(ctx); err != nil {
 		return err
 	}
 	c, err := r.fence(ctx)
@@ -160,6 +251,7 @@ func (r *runner) takeOwnership(ctx context.Context) error {
 	}
 	r.own.owned, r.own.lease = true, lease
 	r.ownUntil(asked)
+	r.tell(true) // before anything is handed out
 	r.e.o.Logger.Info("group is taken over", "topic", r.topic, "group", r.group, "epoch", c.Epoch, "cursor", c.Floor, "handed", c.Handed)
 	r.start(c, letters)
 	return nil
@@ -169,7 +261,7 @@ func (r *runner) takeOwnership(ctx context.Context) error {
 // on.
 func (r *runner) fence(ctx context.Context) (store.Cursor, error) {
 	for {
-		c, err := r.e.log.Cursor(ctx, r.topic, r.group)
+		c, err := r.e.log.Cursor(ctx, r.topic, r.cursor)
 		if err != nil {
 			return c, err
 		}
@@ -177,9 +269,9 @@ func (r *runner) fence(ctx context.Context) (store.Cursor, error) {
 		if r.e.leases != nil {
 			// What the owner before has settled until this moment counts, so the
 			// state must not be written before he is shut out.
-			take := store.Settlement{Topic: r.topic, Group: r.group, Epoch: c.Epoch, Take: epoch}
+			take := store.Settlement{Topic: r.topic, Group: r.cursor, Epoch: c.Epoch, Take: epoch}
 			if _, err = r.e.log.Append(ctx, store.Batch{Settle: []store.Settlement{take}}); err == nil {
-				c, err = r.e.log.Cursor(ctx, r.topic, r.group)
+				c, err = r.e.log.Cursor(ctx, r.topic, r.cursor)
 			}
 			if errors.Is(err, store.ErrFenced) || errors.Is(err, store.ErrConflict) || err == nil && c.Epoch != epoch {
 				continue // somebody else was quicker
@@ -211,7 +303,7 @@ func (r *runner) renew(lease store.Lease) error {
 	renewed, err := r.e.leases.Renew(r.e.ctx, lease, ttl)
 	var c store.Cursor
 	if err == nil {
-		c, err = r.e.log.Cursor(r.e.ctx, r.topic, r.group)
+		c, err = r.e.log.Cursor(r.e.ctx, r.topic, r.cursor)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -239,6 +331,8 @@ func (r *runner) giveUp(err error) {
 	r.e.o.Logger.Warn("group is given up", "topic", r.topic, "group", r.group, "cause", err)
 	r.own.owned = false
 	r.clear(err)
+	r.told()
+	r.tell(false)
 	r.seek(r.e.o.OwnFor / 30)
 }
 
@@ -252,6 +346,7 @@ func (r *runner) handBack() error {
 		if err == nil {
 			r.own.owned = false
 			r.clear(ErrNotOwner)
+			r.told()
 		}
 		return err
 	})
@@ -284,7 +379,7 @@ func (e *Engine) acting(ctx context.Context, topic, group string) (*runner, erro
 		return r, nil
 	}
 	if err = r.takeOwnership(ctx); errors.Is(err, store.ErrHeld) {
-		err = ErrNotOwner
+		return nil, r.named(ErrNotOwner)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("topic %s, group %s: %w", topic, group, err)
@@ -299,12 +394,12 @@ func (e *Engine) acting(ctx context.Context, topic, group string) (*runner, erro
 // when it renews, or when it settles something.
 func (r *runner) moveForeign(ctx context.Context, floor uint64) error {
 	for {
-		c, err := r.e.log.Cursor(ctx, r.topic, r.group)
+		c, err := r.e.log.Cursor(ctx, r.topic, r.cursor)
 		if err != nil {
 			return err
 		}
 		c = store.Cursor{
-			Topic: r.topic, Group: r.group, Version: c.Version, Epoch: c.Epoch + 1, Generation: c.Generation + 1,
+			Topic: r.topic, Group: r.cursor, Version: c.Version, Epoch: c.Epoch + 1, Generation: c.Generation + 1,
 			Floor: floor, Handed: floor, Meta: c.Meta,
 		}
 		if _, err = r.e.log.PutCursor(ctx, c); !errors.Is(err, store.ErrConflict) && !errors.Is(err, store.ErrFenced) {

@@ -284,3 +284,56 @@ func TestDeadLetterIsNotDoubled(t *testing.T) {
 		h[0].cut.Store(false)
 	})
 }
+
+// Members learn who owns their group, and can have it sought at once.
+func TestMembersLearnOfTheOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		h := hubs(t, 2)
+		if _, err := h[0].e.OwnerOf(ctx, topic, "g"); !errors.Is(err, store.ErrNotFound) {
+			t.Fatalf("the owner of a group that is not there: %v", err)
+		}
+		told := make([]atomic.Pointer[bool], 2)
+		var members []*group.Member
+		for i := range h {
+			m, err := h[i].e.Join(ctx, topic, "g", group.Settings{}, group.Start{}, group.MemberOptions{Owned: func(is bool) { told[i].Store(&is) }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			members = append(members, m)
+			synctest.Wait()
+		}
+		want := func(owner int) {
+			t.Helper()
+			for i := range h {
+				if got, err := h[i].e.OwnerOf(ctx, topic, "g"); err != nil || got != h[owner].e.Owner() {
+					t.Errorf("hub %d says that the owner is %q, %v", i, got, err)
+				}
+				if is := told[i].Load(); is == nil || *is != (i == owner) || h[i].e.Owns(topic, "g") != (i == owner) {
+					t.Errorf("hub %d is told %v, and owns it: %v", i, is, h[i].e.Owns(topic, "g"))
+				}
+			}
+		}
+		want(0)
+		var not *group.NotOwnerError
+		if _, err := h[1].e.Ack(topic, "g", nil, false); !errors.As(err, &not) || not.Topic != topic || not.Group != "g" || !errors.Is(err, group.ErrNotOwner) {
+			t.Errorf("ack where it is not owned: %v", err)
+		}
+		members[0].Leave()
+		synctest.Wait()
+		members[1].Seek()
+		synctest.Wait() // no time passes
+		told[0].Store(new(false))
+		want(1)
+		// It cannot renew: it says so before its time is over.
+		h[1].cut.Store(true)
+		time.Sleep(group.DefaultOwnFor)
+		if *told[1].Load() || h[1].e.Owns(topic, "g") {
+			t.Error("a hub that is cut off says that it owns the group")
+		}
+		h[1].cut.Store(false)
+		members[1].Seek()
+		synctest.Wait()
+		want(1)
+	})
+}

@@ -82,8 +82,16 @@ func (r *runner) lacking() int {
 func (r *runner) runReader(steps int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	defer r.stopped()
 	for ; steps > 0 && r.wants(); steps-- {
 		life := r.life
+		if r.part != nil && !r.full() {
+			if !r.readPage() {
+				break
+			}
+			r.feed()
+			continue
+		}
 		var q store.Query
 		if r.full() {
 			r.look = time.Now().Add(lookAgain)
@@ -230,7 +238,7 @@ func (r *runner) refill(key string, q *keyQueue) {
 	query := store.Query{Topic: r.topic, Key: key, After: q.last, Until: r.next, Limit: r.e.bounds.perKey}
 	life := r.life
 	r.e.work.Go(func() {
-		events, err := r.list(query)
+		events, err := r.ofKey(query)
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if r.life != life {
@@ -254,7 +262,7 @@ func (r *runner) refill(key string, q *keyQueue) {
 			if r.filter != nil && !r.filter(&ev) {
 				continue // settled when it was read first
 			}
-			it := newItem(ev)
+			it := r.newItem(ev)
 			r.count(it)
 			q.queue = append(q.queue, it)
 			r.hold(it)
@@ -276,7 +284,7 @@ func (r *runner) findGone() {
 		}
 	}
 	known := slices.Clone(r.cur.Settled)
-	for _, list := range []store.Ranges{r.skipped, r.writing} {
+	for _, list := range []store.Ranges{r.skipped, r.writing, r.foreign} {
 		for _, x := range list {
 			known.Add(x)
 		}
@@ -328,4 +336,23 @@ func (r *runner) breakDown(err error) {
 	for _, m := range r.members {
 		m.poke()
 	}
+}
+
+// expire counts a range as settled because retention removed it. mu must be
+// held.
+func (r *runner) expire(g store.Range) {
+	n := g.Last - g.First + 1
+	for _, s := range r.cur.Settled {
+		if lo, hi := max(s.First, g.First), min(s.Last, g.Last); lo <= hi {
+			n -= hi - lo + 1
+		}
+	}
+	if g.First <= r.cur.Floor {
+		n -= min(r.cur.Floor, g.Last) - g.First + 1
+	}
+	if n > 0 && r.part == nil { // most of them are other partitions'
+		r.e.o.Observer.Expired(r.topic, r.group, n)
+	}
+	r.skipped.Add(g)
+	r.settle()
 }

@@ -29,6 +29,10 @@ var defaultBounds = bounds{handedAhead: 1000, references: 100_000, ranges: 1_000
 type runner struct {
 	e *Engine
 	name
+	// cursor is what the group goes by in the log: its name, or one that says
+	// which partition of it this is.
+	cursor string
+	part   *part // nil: the group is not partitioned
 
 	loading   sync.Mutex // held by load
 	loaded    bool
@@ -80,6 +84,7 @@ type runner struct {
 	records  []*item
 	skipped  store.Ranges // filtered out, gone, or acked before it was read
 	writing  store.Ranges // what of that is on its way to the log
+	foreign  store.Ranges // of other partitions; recorded with the rest
 	waiters  []chan<- error
 	ops      []func() // run by the settler between two records
 	settler  bool
@@ -88,9 +93,10 @@ type runner struct {
 	finished chan struct{} // closed when a closing runner's settler has ended
 }
 
-func newRunner(e *Engine, n name) *runner {
+// newRunner makes the runner of a group whose cursor is named so.
+func newRunner(e *Engine, n name, group string) *runner {
 	r := &runner{
-		e: e, name: n,
+		e: e, name: name{n.topic, group}, cursor: n.group,
 		held:    make(map[heldName]*item),
 		letters: make(map[uint64]*item),
 		keys:    make(map[string]*keyQueue),
@@ -102,6 +108,9 @@ func newRunner(e *Engine, n name) *runner {
 	}
 	return r
 }
+
+// stored is what the runner goes by in the engine.
+func (r *runner) stored() name { return name{r.topic, r.cursor} }
 
 // errAbandoned says that another runner has to be asked.
 var errAbandoned = errors.New("abandoned")
@@ -136,14 +145,14 @@ func (r *runner) isAbandoned() bool {
 // takeOver reads the group's state, or makes it. On an engine that nobody
 // shares the group is ours then.
 func (r *runner) takeOver(ctx context.Context, set *Settings, start Start) error {
-	c, err := r.e.log.Cursor(ctx, r.topic, r.group)
+	c, err := r.e.log.Cursor(ctx, r.topic, r.cursor)
 	if errors.Is(err, store.ErrNotFound) {
 		if set == nil {
 			return ErrNotFound
 		}
 		c, err = r.make(ctx, *set, start)
 		if errors.Is(err, store.ErrConflict) && r.e.leases != nil {
-			c, err = r.e.log.Cursor(ctx, r.topic, r.group) // somebody else was quicker
+			c, err = r.e.log.Cursor(ctx, r.topic, r.cursor) // somebody else was quicker
 		}
 	}
 	if err != nil {
@@ -156,6 +165,9 @@ func (r *runner) takeOver(ctx context.Context, set *Settings, start Start) error
 		if err := r.fits(set); err != nil {
 			return err
 		}
+	}
+	if r.part == nil && r.set.Partitions != 0 {
+		return errParted
 	}
 	r.mu.Lock()
 	r.cur = c
@@ -184,7 +196,10 @@ func (r *runner) make(ctx context.Context, set Settings, start Start) (store.Cur
 	if err != nil {
 		return store.Cursor{}, err
 	}
-	c := store.Cursor{Topic: r.topic, Group: r.group, Floor: floor, Generation: 1, Meta: set.withDefaults().encode()}
+	c := store.Cursor{Topic: r.topic, Group: r.cursor, Floor: floor, Generation: 1, Meta: set.withDefaults().encode()}
+	if r.part != nil {
+		c.Generation, c.Meta = r.part.generation, nil
+	}
 	c.Version, err = r.e.log.PutCursor(ctx, c)
 	return c, err
 }
@@ -197,6 +212,11 @@ func (r *runner) start(c store.Cursor, letters []foundLetter) {
 	}
 	r.begin()
 	r.addLetters(letters)
+	if r.part != nil {
+		r.looked = time.Time{} // pages may have what is gone
+		r.told()
+		r.checkEnded()
+	}
 	r.feed()
 }
 
@@ -205,8 +225,11 @@ func (r *runner) start(c store.Cursor, letters []foundLetter) {
 // must not fit what is handed out again.
 func (r *runner) begin() {
 	r.next, r.top, r.dirty = r.cur.Floor, r.cur.Floor, true
-	r.tokens = max(r.tokens, r.cur.Epoch<<40)
+	r.tokens = max(r.tokens, r.cur.Epoch<<epochShift)
 }
+
+// epochShift is where the epoch stands in the name of a lease.
+const epochShift = 40
 
 // wake says that the topic has grown. If it returns true, the caller has the
 // runner read.
@@ -231,7 +254,7 @@ func (r *runner) enter(ev event.Event) {
 		r.settle()
 		return
 	}
-	r.admit(newItem(ev))
+	r.admit(r.newItem(ev))
 }
 
 // isDone says whether an event that is not held needs no delivery: it is
@@ -557,23 +580,4 @@ func (r *runner) advance(key string, q *keyQueue) {
 	case q.head == nil:
 		delete(r.keys, key)
 	}
-}
-
-// expire counts a range as settled because retention removed it. mu must be
-// held.
-func (r *runner) expire(g store.Range) {
-	n := g.Last - g.First + 1
-	for _, s := range r.cur.Settled {
-		if lo, hi := max(s.First, g.First), min(s.Last, g.Last); lo <= hi {
-			n -= hi - lo + 1
-		}
-	}
-	if g.First <= r.cur.Floor {
-		n -= min(r.cur.Floor, g.Last) - g.First + 1
-	}
-	if n > 0 {
-		r.e.o.Observer.Expired(r.topic, r.group, n)
-	}
-	r.skipped.Add(g)
-	r.settle()
 }

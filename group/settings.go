@@ -4,7 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
+
+	"promethean/event"
 )
 
 // Ordering says which events of a group wait for each other.
@@ -50,6 +53,13 @@ type Settings struct {
 	AckTimeout  time.Duration
 	// Filter is a CEL expression; see [CompileFilter].
 	Filter string
+	// Partitions is how many partitions the group is divided into, each with one
+	// member at a time; [FollowTopic] means those of the topic. 0 is a group that
+	// is not partitioned.
+	Partitions int
+
+	// term is which number of partitions a group that follows its topic is at.
+	term int
 }
 
 // ErrConflict says that a group exists with other settings.
@@ -74,6 +84,9 @@ func (s Settings) check() error {
 	}
 	if s.AckTimeout < 0 || s.AckTimeout > maxAckTimeout || s.AckTimeout > 0 && s.AckTimeout < time.Millisecond {
 		return fmt.Errorf("%w: ackTimeoutMs %d is not within 1 to %d", ErrInvalid, s.AckTimeout.Milliseconds(), maxAckTimeout.Milliseconds())
+	}
+	if s.Partitions < FollowTopic || s.Partitions > event.MaxPartitions {
+		return fmt.Errorf("%w: partitions %d is not within 1 to %d", ErrInvalid, s.Partitions, event.MaxPartitions)
 	}
 	return nil
 }
@@ -115,8 +128,20 @@ func (s Settings) fits(asked Settings) error {
 		return differ("ackTimeoutMs", s.AckTimeout.Milliseconds(), asked.AckTimeout.Milliseconds())
 	case asked.Filter != "" && asked.Filter != s.Filter:
 		return differ("filter", s.Filter, asked.Filter)
+	case asked.Partitions != 0 && s.Partitions == 0:
+		return differ("partitioned", s.Partitions != 0, asked.Partitions != 0)
+	case asked.Partitions != 0 && asked.Partitions != s.Partitions:
+		return differ("partitions", divided(s.Partitions), divided(asked.Partitions))
 	}
 	return nil
+}
+
+// divided says how a group is.
+func divided(n int) string {
+	if n == FollowTopic {
+		return "as many as the topic's"
+	}
+	return strconv.Itoa(n)
 }
 
 // meta is what a cursor's Meta holds.
@@ -126,10 +151,12 @@ type meta struct {
 	MaxAttempts  int      `json:"maxAttempts"`
 	AckTimeoutMs int64    `json:"ackTimeoutMs"`
 	Filter       string   `json:"filter,omitempty"`
+	Partitions   int      `json:"partitions,omitempty"`
+	Term         int      `json:"term,omitempty"`
 }
 
 func (s Settings) encode() []byte {
-	b, err := json.Marshal(meta{Ordering: s.Ordering, DeadLetter: s.DeadLetter, MaxAttempts: s.MaxAttempts, AckTimeoutMs: s.AckTimeout.Milliseconds(), Filter: s.Filter})
+	b, err := json.Marshal(meta{Ordering: s.Ordering, DeadLetter: s.DeadLetter, MaxAttempts: s.MaxAttempts, AckTimeoutMs: s.AckTimeout.Milliseconds(), Filter: s.Filter, Partitions: s.Partitions, Term: s.term})
 	if err != nil {
 		panic(err) // plain fields: it cannot fail
 	}
@@ -143,6 +170,6 @@ func decodeSettings(b []byte) (Settings, error) {
 			return Settings{}, fmt.Errorf("settings of the group do not decode: %w", err)
 		}
 	}
-	s := Settings{Ordering: m.Ordering, DeadLetter: m.DeadLetter, MaxAttempts: m.MaxAttempts, AckTimeout: time.Duration(m.AckTimeoutMs) * time.Millisecond, Filter: m.Filter}
+	s := Settings{Ordering: m.Ordering, DeadLetter: m.DeadLetter, MaxAttempts: m.MaxAttempts, AckTimeout: time.Duration(m.AckTimeoutMs) * time.Millisecond, Filter: m.Filter, Partitions: m.Partitions, term: m.Term}
 	return s.withDefaults(), nil
 }

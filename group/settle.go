@@ -122,12 +122,13 @@ func (r *runner) gather() *record {
 	}
 	rec.dead = slices.Clone(r.dead[:n])
 	r.dead = slices.Delete(r.dead, 0, n)
-	if r.mark == 0 && r.top+r.e.bounds.handedAhead/2 > r.cur.Handed && !r.closed && r.own.owned {
-		rec.handed = r.top + r.e.bounds.handedAhead
+	if r.mark == 0 && r.top+r.ahead()/2 > r.cur.Handed && !r.closed && r.own.owned {
+		rec.handed = r.top + r.ahead()
 	}
+	r.gatherForeign(rec)
 	// The settlement of this group.
 	st := &rec.settlement
-	*st = store.Settlement{Topic: r.topic, Group: r.group, Epoch: r.cur.Epoch, Handed: rec.handed}
+	*st = store.Settlement{Topic: r.topic, Group: r.cursor, Epoch: r.cur.Epoch, Handed: rec.handed}
 	seqs := make([]uint64, 0, len(rec.acks)+len(rec.dead))
 	for _, list := range [][]*item{rec.acks, rec.dead} {
 		for _, it := range list {
@@ -137,14 +138,7 @@ func (r *runner) gather() *record {
 		}
 	}
 	slices.Sort(seqs)
-	st.Done = append(st.Done, rec.skipped...)
-	for _, seq := range seqs {
-		if k := len(st.Done) - 1; k >= len(rec.skipped) && st.Done[k].Last+1 == seq {
-			st.Done[k].Last = seq
-			continue
-		}
-		st.Done = append(st.Done, store.Range{First: seq, Last: seq})
-	}
+	st.Done = union(rec.skipped, seqs)
 	for _, it := range rec.records {
 		n := it.delivered + 1
 		if it.state == blocked {
@@ -155,6 +149,28 @@ func (r *runner) gather() *record {
 		}
 	}
 	return rec
+}
+
+// union gives the ranges of a set together with seqs in ascending order.
+func union(set store.Ranges, seqs []uint64) (out []store.Range) {
+	add := func(x store.Range) {
+		if k := len(out) - 1; k >= 0 && x.First <= out[k].Last+1 {
+			out[k].Last = max(out[k].Last, x.Last)
+			return
+		}
+		out = append(out, x)
+	}
+	for _, seq := range seqs {
+		for len(set) > 0 && set[0].First <= seq {
+			add(set[0])
+			set = set[1:]
+		}
+		add(store.Range{First: seq, Last: seq})
+	}
+	for _, x := range set {
+		add(x)
+	}
+	return out
 }
 
 // write puts a record into the log.
@@ -227,6 +243,7 @@ func (r *runner) recorded(rec *record) {
 		w <- nil
 	}
 	r.trySuspect()
+	r.checkEnded()
 	r.feed()
 }
 
@@ -297,7 +314,7 @@ func (r *runner) usable() error {
 	case r.failed != nil:
 		return r.failed
 	case !r.isOwner():
-		return ErrNotOwner
+		return r.named(ErrNotOwner)
 	}
 	return nil
 }
@@ -367,9 +384,16 @@ type Selected struct {
 // at once if async is set.
 func (e *Engine) Ack(topic, group string, ids []Selected, async bool) ([]Result, error) {
 	r, err := e.acting(e.ctx, topic, group)
+	if errors.Is(err, errParted) {
+		return e.inParts(topic, e.runnersOf(topic, group), ids, func(r *runner, ids []Selected) ([]Result, error) { return r.ackAll(ids, async) })
+	}
 	if err != nil {
 		return nil, err
 	}
+	return r.ackAll(ids, async)
+}
+
+func (r *runner) ackAll(ids []Selected, async bool) ([]Result, error) {
 	out := make([]Result, len(ids))
 	seqs, err := r.locate(ids)
 	if err != nil {
@@ -391,7 +415,7 @@ func (e *Engine) Ack(topic, group string, ids []Selected, async bool) ([]Result,
 	r.waiters = append(r.waiters, done)
 	r.settle()
 	r.mu.Unlock()
-	return out, <-done
+	return out, r.named(<-done)
 }
 
 // locate finds the seqs of ids that are not held; 0 where there is none.
@@ -470,25 +494,40 @@ func (r *runner) meant(s Selected) (found *item) {
 
 // Nack gives deliveries back.
 func (e *Engine) Nack(topic, group string, ids []Selected, n Nack) ([]Result, error) {
-	return e.change(topic, group, ids, func(r *runner, it *item) { r.nack(it, &n) })
+	return e.change(topic, group, ids, nacking(&n))
+}
+
+func nacking(n *Nack) func(*runner, *item) {
+	return func(r *runner, it *item) { r.nack(it, n) }
 }
 
 // Extend lets leases last until so long from now.
 func (e *Engine) Extend(topic, group string, ids []Selected, by time.Duration) ([]Result, error) {
+	return e.change(topic, group, ids, extending(by))
+}
+
+func extending(by time.Duration) func(*runner, *item) {
 	at := time.Now().Add(by)
-	return e.change(topic, group, ids, func(r *runner, it *item) {
+	return func(r *runner, it *item) {
 		it.deadline = at
 		r.leases.add(it)
 		r.schedule(at)
-	})
+	}
 }
 
 // change does something with deliveries that are under way.
 func (e *Engine) change(topic, group string, ids []Selected, do func(*runner, *item)) ([]Result, error) {
 	r, err := e.acting(e.ctx, topic, group)
+	if errors.Is(err, errParted) {
+		return e.inParts(topic, e.runnersOf(topic, group), ids, func(r *runner, ids []Selected) ([]Result, error) { return r.changeAll(ids, do) })
+	}
 	if err != nil {
 		return nil, err
 	}
+	return r.changeAll(ids, do)
+}
+
+func (r *runner) changeAll(ids []Selected, do func(*runner, *item)) ([]Result, error) {
 	seqs, err := r.locate(ids)
 	if err != nil {
 		return nil, err

@@ -15,6 +15,7 @@ type watcher struct {
 	again atomic.Bool // the topic has grown since the round began
 	busy  atomic.Bool // a round is under way
 	turn  func()      // w.round, made once
+	pages atomic.Pointer[pages]
 
 	mu      sync.Mutex
 	runners []*runner
@@ -31,6 +32,7 @@ func (e *Engine) watch(r *runner) error {
 	if w == nil {
 		w = &watcher{e: e, watch: e.log.Watch(r.topic)}
 		w.turn = w.round
+		w.pages.Store(e.pages[r.topic])
 		w.watch.Call(w.grown)
 		e.topics[r.topic] = w
 	}
@@ -42,6 +44,9 @@ func (e *Engine) watch(r *runner) error {
 
 // grown is called by the log.
 func (w *watcher) grown() {
+	if p := w.pages.Load(); p != nil {
+		p.grown.Add(1)
+	}
 	w.again.Store(true)
 	if w.busy.CompareAndSwap(false, true) {
 		w.e.work.Go(w.turn)
