@@ -93,7 +93,7 @@ func TestGroups(t *testing.T) {
 	s.want(400, "invalid_argument", "PUT", "/groups/a.b/n", `{"maxAttempts":-8}`)
 	s.want(400, "invalid_argument", "PUT", "/groups/a.b/n", `{"attempts":8}`)
 	s.want(400, "cursor_unknown", "PUT", "/groups/a.b/n", `{"seq":8}`)
-	s.want(501, "unsupported", "PUT", "/groups/a.b/n", `{"partitioned":true}`)
+	s.want(409, "group_conflict", "PUT", "/groups/a.b/g", `{"partitioned":true}`)
 	s.want(400, "invalid_topic", "PUT", "/groups/A/n", `{}`)
 	s.want(200, "", "PUT", "/groups/a.b/other", `{"from":"afterId","afterId":"`+ids[1]+`"}`)
 	s.want(200, "", "PUT", "/groups/c.d/far", `{}`)

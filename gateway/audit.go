@@ -305,7 +305,7 @@ func (c *call) recorded(route *route, w *recorder) (err error) {
 		c.g.audit(c, route.method+" "+route.path, w.status, string(body.seen), how)
 	}()
 	if err = c.admit(route); err == nil {
-		err = route.handle(c)
+		err = c.run(route)
 	}
 	ended = true
 	return err

@@ -26,6 +26,11 @@ type call struct {
 	w   *recorder
 	r   *http.Request
 	who *auth.Principal // nil where nobody needs a token
+
+	forwarded bool          // another hub has sent it: it goes no further
+	proved    bool          // and that is proved
+	sent      []byte        // the body, where it is JSON and was read
+	waits     time.Duration // how long the call asks to wait
 }
 
 // handler serves a call. An error becomes the answer, unless something was

@@ -7,6 +7,7 @@ import (
 	"promethean/compact"
 	"promethean/event"
 	"promethean/group"
+	"promethean/partition"
 	"promethean/schema"
 	"promethean/store"
 	"promethean/timetravel"
@@ -35,6 +36,11 @@ var sentinels = []struct {
 	{store.ErrTooLarge, wire.BatchTooLarge},
 	{store.ErrSeqConflict, wire.SeqConflict},
 	{group.ErrConflict, wire.GroupConflict},
+	{partition.ErrFenced, wire.Fenced},
+	{partition.ErrSwept, wire.Unavailable}, // it may come again
+	{partition.ErrLeft, wire.Unavailable},
+	{partition.ErrClosed, wire.Draining},
+	{group.ErrPlan, wire.Unavailable},
 	{view.ErrRebuilding, wire.GroupConflict},
 	{group.ErrCursorUnknown, wire.CursorUnknown},
 	{group.ErrUnknownID, wire.UnknownID},

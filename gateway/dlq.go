@@ -126,6 +126,9 @@ func replayLetters(c *call) error {
 		o.IDs = append(o.IDs, id)
 	}
 	r, err := deadletter.Replay(c.r.Context(), c.g.hub, topic, o)
+	if errors.Is(err, group.ErrNotOwner) && c.g.peers.several() && !c.forwarded {
+		r, err = c.replayByGroup(topic, &in, o, r)
+	}
 	var failed *transformError
 	if errors.As(err, &failed) {
 		return wire.Errorf(wire.InvalidArgument, "%w; %d were replayed before it, %d are left", err, r.Replayed, r.Remaining)

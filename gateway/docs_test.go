@@ -342,8 +342,11 @@ func (p *page) frames(block string) {
 			p.Fatalf("neither > nor <: %s", f)
 		}
 		read := p.ws.answer
-		if strings.HasPrefix(want, `{"op":"EVENT`) {
+		switch {
+		case strings.HasPrefix(want, `{"op":"EVENT`):
 			read = p.ws.event
+		case strings.HasPrefix(want, `{"op":"ASSIGN`):
+			read = func() map[string]any { return p.ws.frame("ASSIGN") }
 		}
 		got, err := json.Marshal(read())
 		if err != nil {

@@ -12,15 +12,10 @@ type Route struct {
 	Action              auth.Action
 	Example, Body       string
 	BodyType            string
-	Planned             bool
 }
 
 // Routes gives the table.
 func (g *Gateway) Routes() []Route {
-	plan := make(map[string]bool)
-	for _, r := range planned() {
-		plan[r.method+r.path] = true
-	}
 	var out []Route
 	for i := range g.routes {
 		r := &g.routes[i]
@@ -28,7 +23,7 @@ func (g *Gateway) Routes() []Route {
 		if kind == "" {
 			kind = "application/json"
 		}
-		out = append(out, Route{r.method, r.path, r.topic, r.action, r.doc.example.path, r.doc.example.body, kind, plan[r.method+r.path]})
+		out = append(out, Route{r.method, r.path, r.topic, r.action, r.doc.example.path, r.doc.example.body, kind})
 	}
 	return out
 }

@@ -12,6 +12,7 @@ package gateway
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -20,10 +21,12 @@ import (
 	"time"
 
 	"promethean"
+	"promethean/cluster"
 	"promethean/compact"
 	"promethean/gateway/auth"
 	"promethean/gateway/internal/ws"
 	"promethean/internal/pool"
+	"promethean/partition"
 	"promethean/schema"
 	"promethean/store"
 	"promethean/view"
@@ -64,6 +67,17 @@ type Options struct {
 	// Reduce says how the events of a topic become a state where the caller does
 	// not: replace or merge; "" is replace. Default nil: replace.
 	Reduce func(topic string) string
+	// Cluster is the list of hubs that share the engine: what only the owner of a
+	// group can do is done there, whichever hub was asked. Default nil: members
+	// of groups that another process owns wait until they are free. Close it
+	// after the gateway.
+	Cluster *cluster.Cluster
+	// PeerTLS is for connections to other hubs whose address is https. Default
+	// nil: their certificates are held to the authorities of the system.
+	PeerTLS *tls.Config
+	// Partitions decides who has which partition of a partitioned group. Default
+	// nil: such groups are unsupported. Close it after the gateway.
+	Partitions *partition.Coordinator
 	// Metrics serves /metrics. Default nil: it is not_found.
 	Metrics http.Handler
 	// Connections is told how many WebSockets are open. May be nil.
@@ -81,6 +95,10 @@ type Options struct {
 	// Ping is how often a WebSocket that is silent is asked whether it lives;
 	// one that stays silent for two of them is closed. Default 30 s.
 	Ping time.Duration
+	// MemberPing is how often a silent WebSocket is asked that has a
+	// subscription to a partitioned group: well below the TTL of its members.
+	// No connection is asked more often than every sixteenth of Ping. Default 5 s.
+	MemberPing time.Duration
 	// Stall is how long a WebSocket may read nothing though something waits,
 	// before it is closed as a slow consumer. Default 30 s.
 	Stall time.Duration
@@ -108,6 +126,8 @@ type Gateway struct {
 	across  bool       // the engine takes several topics in one step
 	auditor *auditor
 	pulls   pullers
+	peers   *peers
+	started time.Time
 
 	known    sync.Map   // topics that exist, by name
 	views    sync.Map   // *view.Server by *view.Collection
@@ -153,6 +173,9 @@ func New(hub *promethean.Hub, o Options) *Gateway {
 	if o.BodyWait <= 0 {
 		o.BodyWait = 30 * time.Second
 	}
+	if o.MemberPing <= 0 {
+		o.MemberPing = partition.DefaultTTL / 3
+	}
 	if o.WriteWait <= 0 {
 		o.WriteWait = 30 * time.Second
 	}
@@ -163,6 +186,7 @@ func New(hub *promethean.Hub, o Options) *Gateway {
 	if o.Compactor != nil {
 		g.bus = compact.Guard(g.bus, o.Compactor)
 	}
+	g.peers, g.started = newPeers(o.Cluster, hub.Engine(), o.PeerTLS, o.Logger), time.Now()
 	g.pulls = pullers{engine: hub.Engine(), all: make(map[groupName]*puller)}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	g.Adjust(o.Hosts, o.Origins, o.ConnectionRate, o.TopicRate)
@@ -216,6 +240,7 @@ func (g *Gateway) Close(ctx context.Context) error {
 	select {
 	case <-done:
 		g.pulls.close()
+		g.peers.close()
 	case <-ctx.Done():
 		err = ctx.Err()
 	}

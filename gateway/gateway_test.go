@@ -13,6 +13,7 @@ import (
 	"promethean"
 	"promethean/compact"
 	"promethean/gateway"
+	"promethean/partition"
 	"promethean/schema"
 	"promethean/view"
 )
@@ -27,6 +28,12 @@ type served struct {
 
 // serve serves a hub in memory. A set of views that is given gets one of orders.
 func serve(t testing.TB, o gateway.Options) *served {
+	t.Helper()
+	return serveParted(t, o, partition.Options{})
+}
+
+// serveParted is serve with options for the coordinator of partitioned groups.
+func serveParted(t testing.TB, o gateway.Options, parted partition.Options) *served {
 	t.Helper()
 	hub, err := promethean.OpenMemory(promethean.Options{})
 	if err != nil {
@@ -47,12 +54,15 @@ func serve(t testing.TB, o gateway.Options) *served {
 			t.Fatal(err)
 		}
 	}
+	if o.Partitions, err = partition.New(hub, parted); err != nil {
+		t.Fatal(err)
+	}
 	g := gateway.New(hub, o)
 	s := httptest.NewServer(g)
 	t.Cleanup(func() {
 		err := g.Close(context.Background())
 		s.Close()
-		if err := errors.Join(err, closeViews(o.Views), o.Compactor.Close(), o.Schemas.Close(), hub.Close()); err != nil {
+		if err := errors.Join(err, o.Partitions.Close(context.Background()), closeViews(o.Views), o.Compactor.Close(), o.Schemas.Close(), hub.Close()); err != nil {
 			t.Error(err)
 		}
 	})

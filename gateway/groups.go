@@ -30,6 +30,7 @@ type groupSettings struct {
 	MaxAttempts int            `json:"maxAttempts"`
 	AckTimeout  int64          `json:"ackTimeoutMs"`
 	Filter      string         `json:"filter,omitempty"`
+	Partitioned bool           `json:"partitioned,omitempty"`
 }
 
 func showGroup(i *group.Info) groupOf {
@@ -37,7 +38,7 @@ func showGroup(i *group.Info) groupOf {
 	return groupOf{
 		Topic: i.Topic, Group: i.Group, Cursor: i.Cursor, Tail: i.Tail, Lag: i.Lag,
 		InFlight: i.InFlight, Pending: i.Pending, Members: i.Members, Paused: i.Paused,
-		Settings: groupSettings{s.Ordering, s.DeadLetter, s.MaxAttempts, s.AckTimeout.Milliseconds(), s.Filter},
+		Settings: groupSettings{s.Ordering, s.DeadLetter, s.MaxAttempts, s.AckTimeout.Milliseconds(), s.Filter, s.Partitions != 0},
 	}
 }
 
@@ -73,6 +74,9 @@ func putGroup(c *call) error {
 	set, err := in.settings()
 	if err != nil {
 		return err
+	}
+	if in.Partitioned && c.g.o.Partitions == nil {
+		return errNoPartitions
 	}
 	start, err := in.start(group.Latest)
 	if err != nil {
@@ -110,8 +114,16 @@ func deleteGroup(c *call) error {
 	if err := checkGroup(name); err != nil {
 		return err
 	}
-	if _, err := c.g.hub.Engine().Info(c.r.Context(), topic, name); err != nil {
+	i, err := c.g.hub.Engine().Info(c.r.Context(), topic, name)
+	if err != nil {
 		return err
+	}
+	if i.Settings.Partitions != 0 && c.g.o.Partitions != nil {
+		// A member may have no partition at this moment, or be at another hub.
+		s, err := c.g.o.Partitions.Show(c.r.Context(), topic, name)
+		if err == nil && len(s.Members) > 0 {
+			return wire.Errorf(wire.InvalidArgument, "topic %s, group %s: %d members read", topic, clip(name), len(s.Members))
+		}
 	}
 	c.g.pulls.drop(groupName{topic, name})
 	if err := c.g.hub.Engine().Delete(c.r.Context(), topic, name); err != nil {

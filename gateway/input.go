@@ -30,6 +30,7 @@ func (c *call) decode(v any, optional bool) error {
 	if err != nil {
 		return err
 	}
+	c.sent = data
 	if optional && len(bytes.TrimSpace(data)) == 0 {
 		return nil
 	}
@@ -237,9 +238,10 @@ const (
 // settings are those of the group. What is left out contradicts nothing.
 func (o *options) settings() (group.Settings, error) {
 	s := group.Settings{Ordering: group.Ordering(o.Ordering), DeadLetter: group.Policy(o.DeadLetter), Filter: o.Filter}
+	if o.Partitioned {
+		s.Partitions = group.FollowTopic
+	}
 	switch {
-	case o.Partitioned:
-		return s, wire.Errorf(wire.Unsupported, "partitioned: this hub has no partitioned groups")
 	case o.MaxAttempts != nil && *o.MaxAttempts == 0:
 		return s, wire.Errorf(wire.InvalidArgument, "maxAttempts must be at least 1")
 	case o.AckTimeout != nil && *o.AckTimeout == 0:

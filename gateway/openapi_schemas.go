@@ -48,7 +48,11 @@ var schemaTexts = map[string]string{
 		"no_key":{"type":"integer","description":"Events without a key."},"stale":{"type":"integer"},"dead":{"type":"integer"},"expired":{"type":"integer"},
 		"err":{"type":"string","description":"Why it stands still."},
 		"rebuild":{"type":"object","properties":{"state":{"enum":["building","swapping","done","failed"]},"seq":{"type":"integer"},"tail":{"type":"integer"},"events":{"type":"integer"},"began":{"type":"string"},"ended":{"type":"string"},"err":{"type":"string"}}}}}`,
-	"Views":   `{"type":"object","required":["count","views"],"properties":{"count":{"type":"integer"},"views":{"type":"array","items":{"$ref":"#/components/schemas/View"}}}}`,
+	"Views": `{"type":"object","required":["count","views"],"properties":{"count":{"type":"integer"},"views":{"type":"array","items":{"$ref":"#/components/schemas/View"}}}}`,
+	"Hubs": `{"type":"object","required":["count","hubs"],"properties":{"count":{"type":"integer"},"hubs":{"type":"array","items":{"type":"object","required":["id","started","alive","self"],"properties":{
+		"id":{"type":"string","description":"The owner's name of its groups' leases."},"url":{"type":"string","description":"How other hubs reach it; absent if they do not."},
+		"version":{"type":"string"},"started":{"type":"integer","description":"Epoch ms."},"seen":{"type":"integer","description":"When it last renewed its lease, epoch ms."},
+		"alive":{"type":"boolean","description":"It holds its lease."},"self":{"type":"boolean","description":"It is the hub that answers."}}}}}}`,
 	"Payload": `{"description":"Any JSON value, null included. It comes back with the same bytes but for white space between tokens."}`,
 	"Text":    `{"type":"string"}`,
 	"Object":  `{"type":"object"}`,
@@ -136,7 +140,22 @@ var schemaTexts = map[string]string{
 	"Group": `{"type":"object","required":["topic","group","cursor","tail","lag","inflight","pending","members","paused","settings"],"properties":{
 		"topic":{"type":"string"},"group":{"type":"string"},"cursor":{"type":"integer"},"tail":{"type":"integer"},"lag":{"type":"integer"},"inflight":{"type":"integer"},
 		"pending":{"type":"integer"},"members":{"type":"integer"},"paused":{"type":"boolean"},"settings":{"$ref":"#/components/schemas/Options"}}}`,
-	"Groups": `{"type":"object","required":["count","groups"],"properties":{"count":{"type":"integer"},"groups":{"type":"array","items":{"$ref":"#/components/schemas/Group"}}}}`,
+	"PartitionedGroup": `{"type":"object","required":["topic","group","partitioned","generation","members","partitions"],"properties":{
+		"topic":{"type":"string"},"group":{"type":"string"},"partitioned":{"type":"boolean","description":"If not, there is nothing more to tell: see /groups."},
+		"generation":{"type":"integer","description":"Grows whenever partitions are given to others."},
+		"members":{"type":"array","items":{"type":"object","required":["id","static","joined","last_heartbeat","partitions"],"properties":{
+		"id":{"type":"string"},"static":{"type":"boolean","description":"It chose its id: its partitions wait for it for a while."},"hub":{"type":"string"},
+		"meta":{"type":"object","additionalProperties":{"type":"string"}},"joined":{"type":"integer","description":"Epoch ms, as all times here."},"last_heartbeat":{"type":"integer"},
+		"away_since":{"type":"integer"},"leaving":{"type":"boolean"},"damped_until":{"type":"integer","description":"It came and went too often, and gets nothing until then."},
+		"partitions":{"type":"array","items":{"type":"integer"}}}}},
+		"partitions":{"type":"array","items":{"type":"object","required":["partition","owner","epoch","cursor","lag"],"properties":{
+		"partition":{"type":"integer","minimum":0},"owner":{"type":"string","description":"The member; empty if nobody is."},
+		"from":{"type":"string","description":"Who has it still, while it moves."},"epoch":{"type":"integer"},"cursor":{"type":"integer"},"lag":{"type":"integer"},
+		"about":{"type":"boolean","description":"The lag is an estimate."},"inflight":{"type":"integer","description":"Where this hub serves the partition."}}}},
+		"last_rebalance":{"type":"object","required":["at","moved"],"properties":{"at":{"type":"integer"},"took_ms":{"type":"integer","description":"Until all of them ran again."},
+		"moved":{"type":"integer"},"pending":{"type":"integer","description":"How many do not run yet."}}}}}`,
+	"PartitionedGroups": `{"type":"object","required":["count","groups"],"properties":{"count":{"type":"integer"},"groups":{"type":"array","items":{"$ref":"#/components/schemas/PartitionedGroup"}}}}`,
+	"Groups":            `{"type":"object","required":["count","groups"],"properties":{"count":{"type":"integer"},"groups":{"type":"array","items":{"$ref":"#/components/schemas/Group"}}}}`,
 	"Cursor": `{"type":"object","required":["group","seq","pending"],"properties":{"topic":{"type":"string"},"group":{"type":"string"},"seq":{"type":"integer","minimum":0},
 		"lastId":{"type":"string"},"lastTs":{"type":"integer"},"pending":{"type":"integer"}}}`,
 	"Cursors": `{"type":"object","required":["topic","cursors"],"properties":{"topic":{"type":"string"},"cursors":{"type":"array","items":{"$ref":"#/components/schemas/Cursor"}}}}`,

@@ -79,11 +79,5 @@ func metrics(c *call) error {
 	return nil
 }
 
-// notBuilt serves what the contract names and nobody has built: callers who may
-// do it are told so.
-func notBuilt(what string) handler {
-	return func(*call) error { return wire.Errorf(wire.Unsupported, "this hub has no %s yet", what) }
-}
-
 // openAPI serves GET /openapi.json.
 func openAPI(c *call) error { return c.answer(http.StatusOK, c.g.document()) }

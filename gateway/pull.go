@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"promethean/gateway/auth"
@@ -44,6 +45,8 @@ type groupName struct{ topic, group string }
 type puller struct {
 	name   groupName
 	signal chan struct{} // there is something to take
+	// foreign says that another hub owns the group, as far as we know.
+	foreign atomic.Bool
 
 	joined chan struct{} // closed once member or err is set
 	member *group.Member
@@ -94,6 +97,11 @@ func (p *pullers) acquire(ctx context.Context, name groupName, set group.Setting
 // join makes the member of a new puller.
 func (p *pullers) join(ctx context.Context, x *puller, set group.Settings, start group.Start, o group.MemberOptions) error {
 	o.Notify = x.notify
+	o.Owned = func(is bool) {
+		if x.foreign.Store(!is); !is {
+			x.notify()
+		}
+	}
 	m, err := p.engine.Join(ctx, x.name.topic, x.name.group, set, start, o)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -205,21 +213,36 @@ func pull(c *call) error {
 	if err := checkGroup(in.Group); err != nil {
 		return err
 	}
+	if err := c.g.unpartitioned(&in.Opts); err != nil {
+		return err
+	}
 	if !c.g.enter() {
 		return errDraining
 	}
 	defer c.g.open.Done()
 	ctx := c.r.Context()
+	c.waits = in.Wait.duration(maxPullWait)
+	if err := c.owned(in.Topic, in.Group); err != nil {
+		return err
+	}
 	x, err := c.g.pulls.acquire(ctx, groupName{in.Topic, in.Group}, set, start, in.Opts.member())
 	if err != nil {
-		return err
+		return c.g.unfit(ctx, in.Topic, in.Group, err)
 	}
 	defer c.g.pulls.release(x)
 	b, err := c.g.hub.Log().Bounds(ctx, in.Topic)
 	if err != nil {
 		return err
 	}
-	list := x.wait(ctx, c.g.ctx, b.Last, int(in.Max.or(group.DefaultBatchSize, maxBatchSize)), in.Wait.duration(maxPullWait), norm)
+	most, began := int(in.Max.or(group.DefaultBatchSize, maxBatchSize)), time.Now()
+	list, foreign := x.wait(ctx, c.g.ctx, b.Last, most, c.waits, norm, c.g.peers.several())
+	if foreign {
+		if err := c.owned(in.Topic, in.Group); err != nil {
+			return err
+		}
+		x.member.Seek() // it may be free by now
+		list, _ = x.wait(ctx, c.g.ctx, b.Last, most, max(c.waits-time.Since(began), 0), norm, false)
+	}
 	body, err := appendDeliveries(nil, list)
 	if err == nil {
 		err = ctx.Err()
@@ -237,8 +260,9 @@ func pull(c *call) error {
 }
 
 // wait takes up to n events, and waits for the first of them. What stands in
-// the topic now, which ends at tail, is waited for in any case.
-func (x *puller) wait(ctx, drain context.Context, tail uint64, n int, most time.Duration, norm *normaliser) (list []group.Delivery) {
+// the topic now, which ends at tail, is waited for in any case. With several
+// hubs it ends when another one is found to own the group.
+func (x *puller) wait(ctx, drain context.Context, tail uint64, n int, most time.Duration, norm *normaliser, several bool) (list []group.Delivery, foreign bool) {
 	began := time.Now()
 	over := time.NewTimer(most)
 	defer over.Stop()
@@ -254,19 +278,22 @@ func (x *puller) wait(ctx, drain context.Context, tail uint64, n int, most time.
 			list = append(list, norm.deliveries(ctx, x.member, some)...)
 		}
 		if len(list) > 0 || n == 0 {
-			return list
+			return list, false
+		}
+		if several && x.foreign.Load() {
+			return nil, true
 		}
 		select {
 		case <-x.signal:
 		case <-over.C:
 			if time.Since(began) > pullGrace || !x.member.Behind(tail) {
-				return nil
+				return nil, false
 			}
 			over.Reset(pullLook)
 		case <-ctx.Done():
-			return nil
+			return nil, false
 		case <-drain.Done():
-			return nil
+			return nil, false
 		}
 	}
 }

@@ -127,7 +127,7 @@ func TestPullRefused(t *testing.T) {
 		{400, "cursor_unknown", "/pull", `{"topic":"a.b","group":"n","opts":{"from":"seq","seq":9}}`},
 		{400, "invalid_topic", "/pull", `{"topic":"A","group":"g"}`},
 		{409, "group_conflict", "/pull", `{"topic":"a.b","group":"g","opts":{"ordering":"key"}}`},
-		{501, "unsupported", "/pull", `{"topic":"a.b","group":"g","opts":{"partitioned":true}}`},
+		{409, "group_conflict", "/pull", `{"topic":"a.b","group":"g","opts":{"partitioned":true}}`},
 		{404, "not_found", "/ack", `{"topic":"a.b","group":"nobody","ids":[` + id + `]}`},
 		{400, "invalid_argument", "/ack", `{"topic":"a.b","group":"g","ids":[]}`},
 		{400, "invalid_argument", "/ack", `{"topic":"a.b","group":"g","ids":["x"]}`},

@@ -110,11 +110,14 @@ func (g *Gateway) dispatch(w *recorder, r *http.Request) error {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
 	g.guard().share(h, r)
-	if err := g.connection(r).request(); err != nil {
-		return err
-	}
-	if err := g.guard().check(r); err != nil {
-		return err
+	forwarded, proved := g.peers.marks(r)
+	if !proved {
+		if err := g.connection(r).request(); err != nil {
+			return err
+		}
+		if err := g.guard().check(r); err != nil {
+			return err
+		}
 	}
 	p := g.find(r)
 	if p == nil {
@@ -143,20 +146,20 @@ func (g *Gateway) dispatch(w *recorder, r *http.Request) error {
 	if err != nil && route.action != auth.Open {
 		return err
 	}
-	c := &call{g: g, w: w, r: r, who: who}
+	c := &call{g: g, w: w, r: r, who: who, forwarded: forwarded, proved: proved}
 	if r.ContentLength != 0 && route.method == http.MethodGet {
 		// It means nothing, but has to come before the answer.
 		if _, err := c.body(maxBody, wire.PayloadTooLarge); err != nil {
 			return err
 		}
 	}
-	if route.audits() {
+	if route.audits() && !proved { // the hub that was asked records it
 		return c.recorded(route, w)
 	}
 	if err := c.admit(route); err != nil {
 		return err
 	}
-	return route.handle(c)
+	return c.run(route)
 }
 
 // admit checks access by what the table says. A handler that finds its topics

@@ -16,7 +16,6 @@ func (g *Gateway) table() []route {
 	list = append(list, administration()...)
 	list = append(list, registry()...)
 	list = append(list, readModels()...)
-	list = append(list, planned()...)
 	return append(list, health()...)
 }
 
@@ -200,6 +199,15 @@ func administration() []route {
 			summary: "How far a group is behind: in events that are not settled, and in ms.", params: []param{topicParam, groupParam}, answer: "Lag",
 			codes: []wire.Code{wire.InvalidTopic, wire.NotFound}, example: example{path: "/lag?topic=orders.placed&group=billing"},
 		}},
+		{method: "GET", path: "/ops/partitions", action: auth.Admin, handle: showPartitions, doc: operation{
+			summary: "Who has which partition of a partitioned group, and how far each is.",
+			params: []param{
+				{name: "group", kind: "string", about: "Groups of this name. Unless given: all partitioned groups."},
+				{name: "topic", kind: "string", about: "Only those of this topic."},
+			},
+			answer: "PartitionedGroups",
+			codes:  []wire.Code{wire.InvalidTopic, wire.NotFound, wire.Unsupported}, example: example{path: "/ops/partitions?group=billing"},
+		}},
 		{method: "GET", path: "/dlq", action: auth.Admin, handle: countLetters, doc: operation{
 			summary: "How many dead letters there are, by topic and group.", answer: "LetterCounts", example: example{path: "/dlq"},
 		}},
@@ -212,30 +220,15 @@ func administration() []route {
 			codes:   []wire.Code{wire.BadJSON, wire.InvalidTopic, wire.NotFound, wire.PayloadTooLarge, wire.BatchTooLarge, wire.Unsupported},
 			example: example{path: "/dlq/orders.placed/replay", body: `{"limit":10,"to":"topic"}`},
 		}},
+		{method: "GET", path: "/ops/cluster", action: auth.Admin, handle: listHubs, doc: operation{
+			summary: "The hubs that share the engine, this one included.", answer: "Hubs", example: example{path: "/ops/cluster"},
+		}},
 		{method: "GET", path: "/metrics", action: auth.Admin, steady: true, handle: metrics, doc: operation{
 			summary: "Metrics in the text format of Prometheus.", answer: "Text", answerType: "text/plain", codes: []wire.Code{wire.NotFound}, example: example{path: "/metrics"},
 		}},
 		{method: "GET", path: "/openapi.json", action: auth.Admin, steady: true, handle: openAPI, doc: operation{
 			summary: "What this hub can do, as an OpenAPI 3.1 document.", answer: "Object", example: example{path: "/openapi.json"},
 		}},
-	}
-}
-
-// planned are routes of the contract that nothing serves yet.
-func planned() []route {
-	unsupported := []wire.Code{wire.Unsupported}
-	row := func(method, path string, a auth.Action, topic, what, at string) route {
-		body := ""
-		if method == http.MethodPost {
-			body = "{}"
-		}
-		return route{method: method, path: path, action: a, topic: topic, handle: notBuilt(what), doc: operation{
-			summary: "Not there yet: " + what + ".", answer: "Object", body: map[bool]string{true: "Object"}[body != ""], codes: unsupported, example: example{path: at, body: body},
-		}}
-	}
-	return []route{
-		row("GET", "/ops/partitions", auth.Admin, "", "partitioned groups", "/ops/partitions?group=billing"),
-		row("GET", "/ops/cluster", auth.Admin, "", "view of other hubs", "/ops/cluster"),
 	}
 }
 

@@ -4,12 +4,15 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 
 	"promethean"
+	"promethean/event"
 	"promethean/gateway"
 )
 
@@ -79,4 +82,57 @@ func BenchmarkExport(b *testing.B) {
 		}
 	}
 	b.ReportMetric(n*float64(b.N)/b.Elapsed().Seconds(), "events/s")
+}
+
+// 1,000 keys a call, from a topic of two million on the disk: keys that lie
+// together, and keys from all over it.
+func BenchmarkLatestByKey(b *testing.B) {
+	keys := 2_000_000
+	if testing.Short() {
+		keys = 20_000
+	}
+	hub, err := promethean.Open(b.TempDir(), promethean.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	g := gateway.New(hub, gateway.Options{})
+	b.Cleanup(func() {
+		_ = g.Close(context.Background())
+		_ = hub.Close()
+	})
+	payload := fmt.Appendf(nil, "{%q:%q}", "note", strings.Repeat("x", 200))
+	const per = 1000
+	for i := 0; i < keys; i += per {
+		events := make([]event.Event, per)
+		for j := range events {
+			events[j] = event.New("a.b", payload)
+			events[j].Key = fmt.Sprintf("k%d", i+j)
+		}
+		if _, err := hub.Publish(context.Background(), events...); err != nil {
+			b.Fatal(err)
+		}
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, way := range []struct {
+		name string
+		key  func(first, i int) int
+	}{
+		{"together", func(first, i int) int { return first + i }},
+		{"all over", func(int, int) int { return rng.IntN(keys) }},
+	} {
+		b.Run(way.name, func(b *testing.B) {
+			for b.Loop() {
+				q := url.Values{"topic": {"a.b"}}
+				first := rng.IntN(keys - per)
+				for i := range per {
+					q.Add("key", fmt.Sprintf("k%d", way.key(first, i)))
+				}
+				w := &discard{head: http.Header{}}
+				if g.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/latest-by-key?"+q.Encode(), http.NoBody)); w.n < 200*per*9/10 {
+					b.Fatalf("%d bytes", w.n)
+				}
+			}
+			b.ReportMetric(b.Elapsed().Seconds()*1000/float64(b.N), "ms/call")
+		})
+	}
 }

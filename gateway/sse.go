@@ -2,7 +2,9 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"promethean/event"
@@ -48,6 +50,9 @@ func subscribe(c *call) error {
 	q := c.r.URL.Query()
 	if q.Has("group") {
 		if err := checkGroup(q.Get("group")); err != nil {
+			return err
+		}
+		if err := c.g.unpartitioned(&o); err != nil {
 			return err
 		}
 		return c.events(func(ctx context.Context, s *stream) error {
@@ -190,11 +195,26 @@ func (c *call) leased(ctx context.Context, s *stream, topic, name string, set gr
 		default:
 		}
 	}
+	var foreign atomic.Bool
+	if c.g.peers.several() {
+		o.Owned = func(is bool) {
+			foreign.Store(!is)
+			o.Notify()
+		}
+	}
 	m, err := c.g.hub.Engine().Join(ctx, topic, name, set, start, o)
 	if err != nil {
-		return err
+		return c.g.unfit(ctx, topic, name, err)
 	}
-	err = c.serveMember(ctx, s, m, signal, norm)
+	if _, err = c.opened(s); err == nil {
+		err = c.serveMember(ctx, s, m, signal, norm, &foreign)
+	}
+	for errors.Is(err, group.ErrNotOwner) && !c.forwarded {
+		if err = c.relayEvents(ctx, s, topic, name, signal, &foreign); err == nil {
+			m.Seek() // the owner may be gone
+			err = c.serveMember(ctx, s, m, signal, norm, &foreign)
+		}
+	}
 	if ctx.Err() != nil && c.r.Context().Err() == nil {
 		m.Leave()
 	} else {
@@ -203,14 +223,16 @@ func (c *call) leased(ctx context.Context, s *stream, topic, name string, set gr
 	return err
 }
 
-func (c *call) serveMember(ctx context.Context, s *stream, m *group.Member, signal <-chan struct{}, norm *normaliser) error {
-	if _, err := c.opened(s); err != nil {
-		return err
-	}
+// serveMember streams what the engine of this hub hands to a member. It is
+// group.ErrNotOwner if another hub owns the group.
+func (c *call) serveMember(ctx context.Context, s *stream, m *group.Member, signal <-chan struct{}, norm *normaliser, foreign *atomic.Bool) error {
 	beat := time.NewTimer(heartbeat)
 	defer beat.Stop()
 	for ctx.Err() == nil {
 		list := m.Take(leaseStep)
+		if len(list) == 0 && foreign.Load() {
+			return group.ErrNotOwner
+		}
 		if len(list) == 0 {
 			if err := s.await(ctx, signal, beat); err != nil {
 				return err

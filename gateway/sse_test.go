@@ -130,7 +130,7 @@ func TestTail(t *testing.T) {
 	s.want(400, "invalid_argument", "GET", "/subscribe?topic=a.b&group=", "")
 	s.want(400, "invalid_argument", "GET", "/subscribe?topic=a.b&group=g&maxInFlight=-1", "")
 	s.want(400, "invalid_argument", "GET", "/subscribe?topic=a.b&group=g&ordering=chaos", "")
-	s.want(501, "unsupported", "GET", "/subscribe?topic=a.b&group=g&partitioned=1", "")
+	s.want(409, "group_conflict", "GET", "/subscribe?topic=a.b&group=g&partitioned=1", "")
 
 	// Draining ends it, in good order.
 	s.g.Drain()

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"promethean/event"
@@ -38,10 +39,13 @@ func openWS(c *call) error {
 		}
 	}()
 	n := &connection{g: c.g, ctx: context.Background(), who: who, remote: c.r.RemoteAddr, bucket: c.g.connection(c.r)}
+	if n.forwarded, n.away = c.forwarded, c.g.away(bearer(c.r)); c.proved {
+		n.bucket = nil // the other hub counts
+	}
 	n.deliverer = n.deliver
 	conn, err := c.g.keeper.Accept(c.w, c.r, ws.Options{
 		Limit: max(maxFrame, 2*c.g.payloadLimit()), Queue: c.g.o.Queue, MessageWait: c.g.o.BodyWait,
-		Stalled: n.stalled, Silent: n.silent, Room: n.hasRoom, Refused: refused,
+		Stalled: n.stalled, Silent: n.silent, Room: n.hasRoom, Refused: refused, Heard: n.heard,
 	})
 	if errors.Is(err, ws.ErrHandshake) {
 		return wire.Errorf(wire.InvalidArgument, "%w", err)
@@ -77,7 +81,9 @@ type connection struct {
 	ws  *ws.Conn
 	ctx context.Context // of what is done for the client; it does not end
 
-	remote string // where it comes from
+	remote    string // where it comes from
+	forwarded bool   // another hub has made it
+	away      *away  // nil where there are no other hubs
 
 	// Of the goroutine that reads.
 	decoder frame.Decoder
@@ -85,16 +91,20 @@ type connection struct {
 	bucket  *bucket // nil: as many frames as come
 	gather  gather
 	undo    func() bool
+	beat    time.Time // when the coordinator of partitioned groups last heard of it
+
+	beats atomic.Int32 // subscriptions to partitioned groups
 
 	mu         sync.Mutex
 	who        *auth.Principal
 	timer      *time.Timer // ends the connection for want of a valid token
 	may        map[scoped]struct{}
 	subs       map[subName]*sub
-	ready      []*member // have something to take
-	delivering bool      // somebody is at them
-	deliverer  func()    // deliver, made once
-	slow       bool      // it does not read: what it holds does not count as delivered
+	past       map[subName]struct{} // ended subscriptions to partitioned groups
+	ready      []*member            // have something to take
+	delivering bool                 // somebody is at them
+	deliverer  func()               // deliver, made once
+	slow       bool                 // it does not read: what it holds does not count as delivered
 	ended      bool
 
 	resting sync.Mutex // held while members are told to rest or to go on
@@ -148,7 +158,7 @@ func (c *connection) serve() (leave bool) {
 		if len(msg) > keepFrame {
 			c.frame = frame.Frame{} // it would keep the message
 		}
-		c.ws.Flush()
+		c.ws.Push()
 		if c.ws.WaitRoom(); c.ws.Closed() {
 			return false
 		}
@@ -272,6 +282,16 @@ func (c *connection) auth(f *frame.Frame) error {
 	if err != nil {
 		return err
 	}
+	if err := c.identified(who); err != nil {
+		return err
+	}
+	c.reauthenticate(f.Token)
+	c.ok(f.Corr)
+	return nil
+}
+
+// identified takes over who the client is now.
+func (c *connection) identified(who *auth.Principal) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for name := range c.subs {
@@ -281,7 +301,6 @@ func (c *connection) auth(f *frame.Frame) error {
 	}
 	c.who, c.may = who, nil
 	c.watchToken()
-	c.ok(f.Corr)
 	return nil
 }
 
@@ -342,6 +361,9 @@ func (c *connection) end(leave bool) {
 	c.mu.Unlock()
 	for _, s := range subs {
 		s.end(leave)
+	}
+	if c.away != nil {
+		c.away.end(c)
 	}
 }
 

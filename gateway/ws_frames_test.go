@@ -73,7 +73,7 @@ func TestWSRefusals(t *testing.T) {
 		{"invalid_argument", "opts.filter", `{"op":"SUBSCRIBE","topic":"a","group":"g","opts":{"filter":1}}`},
 		{"invalid_argument", "batchsize", `{"op":"SUBSCRIBE","topic":"a","group":"g","opts":{"batchsize":1}}`},
 		{"invalid_argument", "PUBLISH", `{"op":"SUBSCRIBE","topic":"a","group":"g","opts":{"key":"k"}}`},
-		{"unsupported", "partitioned", `{"op":"SUBSCRIBE","topic":"a","group":"g","opts":{"partitioned":true}}`},
+		{"invalid_argument", "partitioned", `{"op":"SUBSCRIBE","topic":"*","group":"g","opts":{"partitioned":true}}`},
 		{"not_subscribed", "", `{"op":"UNSUBSCRIBE","topic":"a","group":"g"}`},
 		{"not_subscribed", "", `{"op":"PAUSE","topic":"a","group":"g"}`},
 		{"not_subscribed", "", `{"op":"RESUME","topic":"a","group":"g"}`},

@@ -199,7 +199,7 @@ func (c *connection) finishAcks() {
 	if len(g.acks) == 0 {
 		return
 	}
-	results, err := c.g.hub.Engine().Ack(g.topic, g.group, g.ids, false)
+	results, err := c.settle(&settlement{op: wire.OpAck, topic: g.topic, group: g.group, ids: g.ids})
 	if err != nil {
 		err = c.unknownGroup(g.topic, g.group, err)
 	}
@@ -223,13 +223,7 @@ func (c *connection) change(f *frame.Frame) error {
 	if err := c.mayConsume(f.Topic, f.Group); err != nil {
 		return err
 	}
-	var results []group.Result
-	var err error
-	if f.Op == wire.OpNack {
-		results, err = c.g.hub.Engine().Nack(f.Topic, f.Group, f.IDs, f.Nack)
-	} else {
-		results, err = c.g.hub.Engine().Extend(f.Topic, f.Group, f.IDs, f.Extend)
-	}
+	results, err := c.settle(&settlement{op: f.Op, topic: f.Topic, group: f.Group, ids: f.IDs, nack: f.Nack, extend: f.Extend})
 	if err != nil {
 		c.refuse(f.Corr, c.unknownGroup(f.Topic, f.Group, err), wire.AckFailed)
 		return nil

@@ -27,6 +27,7 @@ type sub struct {
 	norm *normaliser
 
 	follow *promethean.Following // nil: it is one topic
+	parted *parted               // nil: the group is not partitioned
 
 	paused bool // under connection.resting
 
@@ -41,11 +42,19 @@ type member struct {
 	s     *sub
 	topic string
 	m     *group.Member
+	// number is the partition that it takes, in a partitioned group.
+	number int
 
 	// Under connection.mu.
 	opened bool // the client knows of the subscription: events may go
 	early  bool // there were events before that
 	queued bool // it is among the connection's ready ones
+
+	foreign  bool          // another hub owns the group, as far as we know
+	relaying bool          // somebody sees to it that it is served by that hub
+	up       *upstream     // over which its events come; nil if they do not
+	gone     bool          // it has left
+	nudged   chan struct{} // has room for one: something of that has changed
 }
 
 // checkGroup says what is wrong with the name of a group that a client gives.
@@ -85,9 +94,10 @@ func (c *connection) subscribe(f *frame.Frame) error {
 		}
 		subs = append(subs, s)
 	}
-	switch { // only those who may subscribe learn what is not there
-	case f.Partitioned:
-		return wire.Errorf(wire.Unsupported, "opts.partitioned: this hub has no partitioned groups")
+	if f.Partitioned { // only those who may subscribe learn what is not there
+		if err := c.parted(f, subs); err != nil {
+			return err
+		}
 	}
 	norm, err := c.g.normaliser(f.Normalise)
 	if err != nil {
@@ -101,7 +111,7 @@ func (c *connection) subscribe(f *frame.Frame) error {
 			for _, s := range subs[:i] {
 				s.end(true)
 			}
-			return err
+			return c.g.unfit(c.ctx, s.name.topic, s.name.group, err)
 		}
 	}
 	c.mu.Lock()
@@ -129,7 +139,7 @@ func (c *connection) subscribe(f *frame.Frame) error {
 // maySubscribe checks a topic, or a pattern, and the access to it.
 func (c *connection) maySubscribe(topic string) error {
 	check := event.CheckTopic
-	if strings.Contains(topic, "*") {
+	if isPattern(topic) {
 		check = promethean.CheckPattern
 	}
 	if err := check(topic); err != nil {
@@ -137,6 +147,8 @@ func (c *connection) maySubscribe(topic string) error {
 	}
 	return c.allow(auth.Subscribe, topic)
 }
+
+func isPattern(topic string) bool { return strings.Contains(topic, "*") }
 
 func (c *connection) find(name subName) *sub {
 	c.mu.Lock()
@@ -146,7 +158,10 @@ func (c *connection) find(name subName) *sub {
 
 // begin joins the group on all topics. Nothing is taken before open.
 func (s *sub) begin() (err error) {
-	if !strings.Contains(s.name.topic, "*") {
+	switch {
+	case s.parted != nil:
+		return s.parted.join()
+	case !isPattern(s.name.topic):
 		return s.join(s.name.topic, false)
 	}
 	s.follow, err = s.c.g.hub.Follow([]string{s.name.topic}, s.join)
@@ -164,6 +179,10 @@ func (s *sub) join(topic string, fresh bool) error {
 		from = group.Start{From: group.Earliest}
 	}
 	o.Notify = func() { s.c.wake(m) }
+	if s.c.away != nil {
+		m.nudged = make(chan struct{}, 1)
+		o.Owned = m.owned
+	}
 	joined, err := s.c.g.hub.Engine().Join(s.c.ctx, topic, s.name.group, s.set, from, o)
 	if err != nil {
 		return err
@@ -197,6 +216,10 @@ func (s *sub) open() {
 	s.opened = true
 	members := s.members
 	s.mu.Unlock()
+	if s.parted != nil {
+		s.parted.open()
+		return
+	}
 	for _, m := range members {
 		s.c.open(m)
 	}
@@ -215,8 +238,22 @@ func (s *sub) end(leave bool) {
 	s.gone = true
 	members := s.members
 	s.mu.Unlock()
+	if s.parted != nil {
+		s.parted.end(leave)
+		return
+	}
 	if s.follow != nil {
 		s.follow.Stop()
+	}
+	s.c.mu.Lock()
+	for _, m := range members {
+		m.gone = true
+	}
+	s.c.mu.Unlock()
+	if a := s.c.away; a != nil && leave {
+		a.leave(s.c, members)
+	} else if a != nil {
+		a.drop(members)
 	}
 	for _, m := range members {
 		if leave {
@@ -241,6 +278,7 @@ func (c *connection) unsubscribe(f *frame.Frame) error {
 	}
 	for _, s := range subs {
 		delete(c.subs, s.name)
+		c.remember(s)
 	}
 	c.mu.Unlock()
 	for _, s := range subs {
@@ -263,10 +301,13 @@ func (c *connection) pause(f *frame.Frame) error {
 	}
 	c.resting.Lock()
 	s.paused = f.Op == wire.OpPause
-	for _, m := range s.all() {
-		m.m.Rest(s.paused || c.parked)
-	}
+	s.rest(s.paused || c.parked)
+	paused := s.paused
+	members := s.all()
 	c.resting.Unlock()
+	if c.away != nil && s.parted == nil {
+		c.away.rest(c, members, paused)
+	}
 	c.ok(f.Corr)
 	return nil
 }
@@ -291,6 +332,7 @@ func (c *connection) open(m *member) {
 	if m.early {
 		c.add(m)
 	}
+	c.relay(m)
 }
 
 // add has somebody take what there is for a member. mu must be held.
@@ -338,6 +380,13 @@ const (
 
 // hand queues events of a member for the client.
 func (c *connection) hand(m *member) {
+	if p := m.s.parted; p != nil {
+		p.order.Lock()
+		defer p.order.Unlock()
+		if !p.mayTake(m) {
+			return
+		}
+	}
 	n := perTake
 	if m.s.per > 1 {
 		n = m.s.per
@@ -398,8 +447,17 @@ func (c *connection) rest(on bool) {
 	}
 	c.mu.Unlock()
 	for _, s := range subs {
-		for _, m := range s.all() {
-			m.m.Rest(on || s.paused)
-		}
+		s.rest(on || s.paused)
+	}
+}
+
+// rest has nothing more taken for the subscription, or goes on.
+func (s *sub) rest(on bool) {
+	if s.parted != nil {
+		s.parted.hold(on)
+		return
+	}
+	for _, m := range s.all() {
+		m.m.Rest(on)
 	}
 }

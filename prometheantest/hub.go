@@ -19,6 +19,7 @@ import (
 	"promethean/event"
 	"promethean/examples/process"
 	"promethean/gateway"
+	"promethean/partition"
 	"promethean/schema"
 	"promethean/store"
 	"promethean/store/logstore"
@@ -35,6 +36,7 @@ type options struct {
 	hub      promethean.Options
 	gateway  gateway.Options
 	process  process.Options
+	parted   partition.Options
 }
 
 // WithoutProjector leaves the process projector out. The hub is then empty, and
@@ -59,6 +61,10 @@ func GatewayOptions(g gateway.Options) Option { return func(o *options) { o.gate
 // ProjectorOptions are the process projector's.
 func ProjectorOptions(p process.Options) Option { return func(o *options) { o.process = p } }
 
+// PartitionOptions are those of the coordinator of partitioned groups: how long a
+// silent member counts as alive, and how patient it is.
+func PartitionOptions(p partition.Options) Option { return func(o *options) { o.parted = p } }
+
 // Hub is a hub that belongs to a test.
 type Hub struct {
 	t        testing.TB
@@ -68,6 +74,7 @@ type Hub struct {
 	hub       *promethean.Hub
 	schemas   *schema.Registry
 	views     *view.Set
+	parted    *partition.Coordinator
 	gateway   *gateway.Gateway
 	projector *process.Projector
 	listener  *tracked
@@ -155,7 +162,13 @@ func (h *Hub) open(ctx context.Context, o *options) error {
 		return err
 	}
 	h.views = view.NewSet()
-	g.Schemas, g.Views = h.schemas, h.views
+	if o.parted.Logger == nil {
+		o.parted.Logger = o.hub.Logger
+	}
+	if h.parted, err = partition.New(h.hub, o.parted); err != nil {
+		return err
+	}
+	g.Schemas, g.Views, g.Partitions = h.schemas, h.views, h.parted
 	h.gateway = gateway.New(h.hub, g)
 	h.server = &http.Server{
 		Handler: h.gateway, ConnContext: h.gateway.ConnContext, ReadHeaderTimeout: stopWait,
@@ -234,6 +247,9 @@ func (h *Hub) close() error {
 	} else if h.listener != nil {
 		errs = append(errs, h.listener.Close())
 	}
+	if h.parted != nil {
+		errs = append(errs, h.parted.Close(ctx))
+	}
 	if h.views != nil {
 		errs = append(errs, h.faults.without(h.views.Close()))
 	}
@@ -258,6 +274,10 @@ func (h *Hub) Schemas() *schema.Registry { return h.schemas }
 // test, started by [view.Changelog] or [view.Transactional] on [Hub.Bus]; they are
 // closed with the hub.
 func (h *Hub) Views() *view.Set { return h.views }
+
+// Partitions is the coordinator of partitioned groups, for code under test that
+// subscribes by [partition.SubscribePartitioned].
+func (h *Hub) Partitions() *partition.Coordinator { return h.parted }
 
 // URL is the address of the hub, such as http://127.0.0.1:41234. In memory it is
 // http://hub.test, which only [Hub.Client] and [Hub.Dial] reach.

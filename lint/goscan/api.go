@@ -46,6 +46,7 @@ func header(name int) []Role { return []Role{{Param: name, Payload: -1, Handler:
 // test looks whether each is there.
 var functions = map[string][]Role{
 	"(*promethean.Hub).Emit":                   publishes(1, 2),
+	"(*promethean.Hub).Serve":                  subscribes(1, 3),
 	"promethean.PublishAs":                     publishes(2, 3),
 	"promethean/event.New":                     publishes(0, -1),
 	"(*promethean/client.Client).Publish":      publishes(1, 2),
@@ -93,6 +94,7 @@ var functions = map[string][]Role{
 	"(*promethean/client.Client).Cursors":           mentions(1),
 	"(*promethean/client.Client).MoveCursor":        mentions(1),
 	"(*promethean/client.Client).GroupLag":          mentions(1),
+	"(*promethean/client.Client).GroupPartitions":   mentions(1),
 	"(*promethean/client.Client).Letters":           mentions(1),
 	"(*promethean/client.Client).ReplayLetters":     mentions(1),
 	"(*promethean/client.Client).Ack":               mentions(1),

@@ -1,8 +1,11 @@
 package frame
 
 import (
+	"bytes"
 	"encoding/json"
 	"strconv"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"promethean/event"
 	"promethean/group"
@@ -81,7 +84,7 @@ func AppendResults(dst []byte, list []group.Result, codeOf func(error) wire.Code
 
 // AppendEvent appends a whole EVENT.
 func AppendEvent(dst []byte, topic, group string, d *group.Delivery) ([]byte, error) {
-	dst = appendSource(append(dst, `{"op":"EVENT"`...), topic, group)
+	dst = AppendSource(append(dst, `{"op":"EVENT"`...), topic, group)
 	dst, err := appendDelivery(append(dst, ','), d)
 	return append(dst, '}'), err
 }
@@ -89,7 +92,7 @@ func AppendEvent(dst []byte, topic, group string, d *group.Delivery) ([]byte, er
 // AppendEvents begins EVENTS. Each delivery follows by AppendDelivery, and at
 // the end "]}".
 func AppendEvents(dst []byte, topic, group string) []byte {
-	dst = appendSource(append(dst, `{"op":"EVENTS"`...), topic, group)
+	dst = AppendSource(append(dst, `{"op":"EVENTS"`...), topic, group)
 	return append(dst, `,"events":[`...)
 }
 
@@ -103,7 +106,9 @@ func AppendDelivery(dst []byte, first bool, d *group.Delivery) ([]byte, error) {
 	return append(dst, '}'), err
 }
 
-func appendSource(dst []byte, topic, group string) []byte {
+// AppendSource appends the fields that say what events are of. The topic is one
+// that was checked.
+func AppendSource(dst []byte, topic, group string) []byte {
 	dst = append(dst, `,"topic":"`...)
 	dst = append(dst, topic...) // checked: nothing to escape
 	dst = append(dst, `","group":`...)
@@ -123,6 +128,52 @@ func appendDelivery(dst []byte, d *group.Delivery) ([]byte, error) {
 	dst = append(dst, `,"cursor":`...)
 	dst = strconv.AppendUint(dst, d.Cursor, 10)
 	return append(dst, '}'), err
+}
+
+// Source reads what the events of an EVENT or EVENTS of a hub are of: what
+// AppendSource wrote. It is false for all else.
+func Source(msg []byte) (topic, group string, ok bool) {
+	msg, ok = bytes.CutPrefix(msg, []byte(`{"op":"EVENT`))
+	if !ok {
+		return "", "", false
+	}
+	msg, ok = bytes.CutPrefix(bytes.TrimPrefix(msg, []byte("S")), []byte(`","topic":"`))
+	end := bytes.IndexByte(msg, '"')
+	if !ok || end < 0 {
+		return "", "", false
+	}
+	topic = string(msg[:end])
+	if msg, ok = bytes.CutPrefix(msg[end:], []byte(`","group":`)); !ok {
+		return "", "", false
+	}
+	if i := bytes.IndexAny(msg[min(1, len(msg)):], `\"`); i >= 0 && msg[0] == '"' && msg[i+1] == '"' {
+		return topic, string(msg[1 : i+1]), true // nothing is escaped
+	}
+	t, err := jsontext.NewDecoder(bytes.NewReader(msg)).ReadToken()
+	if err != nil || t.Kind() != '"' {
+		return "", "", false
+	}
+	return topic, t.String(), true
+}
+
+// AppendAssign appends a whole ASSIGN: all partitions that a member owns.
+func AppendAssign(dst []byte, topic, group string, generation uint64, partitions []int) []byte {
+	dst = AppendSource(append(dst, `{"op":"ASSIGN"`...), topic, group)
+	dst = AppendNumber(dst, "generation", generation)
+	dst = append(dst, `,"partitions":[`...)
+	for i, n := range partitions {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = strconv.AppendInt(dst, int64(n), 10)
+	}
+	return append(dst, "]}"...)
+}
+
+// AppendField appends a field that is a text.
+func AppendField(dst []byte, name, value string) []byte {
+	dst = append(append(append(dst, `,"`...), name...), `":`...)
+	return appendText(dst, value)
 }
 
 // AppendLease appends a lease. It is a text: a number as large would not

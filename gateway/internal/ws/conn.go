@@ -33,6 +33,9 @@ type Options struct {
 	// Refused gives the last message to a peer who sent what closes the
 	// connection; nil if there is none to give. May be nil.
 	Refused func(*CloseError) []byte
+	// Heard is called by Next whenever something has come from the peer. It must
+	// be quick. May be nil.
+	Heard func()
 	// Room is called when there is room again after Full has said
 	// that there is not. It must not
 	// block. May be nil.
@@ -74,6 +77,7 @@ type Conn struct {
 	parts  []byte    // what there is of a message in fragments
 	parted bool
 	heard  atomic.Int64 // by the keeper's clock
+	often  atomic.Int64 // see PingEvery
 	pinged int64        // the keeper's
 	told   bool         // the keeper's: Stalled or Silent was called
 	fat    atomic.Bool  // the reader waits with a large buffer
@@ -88,6 +92,7 @@ type Conn struct {
 	start   int          // of the message that is being appended
 	writing int          // bytes that are on their way
 	busy    bool         // somebody writes
+	roomy   uint64       // how often there was room
 	wanted  bool         // Options.Room is to be called
 	shut    bool         // nothing more is taken
 	broken  bool         // nothing more is written
@@ -153,6 +158,10 @@ func (c *Conn) Shut(code uint16, reason string, drop bool, last []byte) {
 		go c.Flush()
 	}
 }
+
+// PingEvery has a silent peer asked so often whether it lives, if the keeper
+// would do so less often. It is closed no earlier for that.
+func (c *Conn) PingEvery(d time.Duration) { c.often.Store(int64(d)) }
 
 // Closed says whether the connection is shut: nothing more is taken.
 func (c *Conn) Closed() bool { return c.isShut() }

@@ -77,6 +77,10 @@ func (k *Keeper) run(quit chan struct{}) {
 // look sees whether a connection needs something.
 func (k *Keeper) look(c *Conn, now int64) {
 	silent := time.Duration(now - c.heard.Load())
+	ping := k.ping
+	if often := time.Duration(c.often.Load()); often > 0 {
+		ping = min(ping, often)
+	}
 	switch {
 	case c.told:
 	case c.stuck.Load() && time.Duration(now-c.moved.Load()) >= k.stall:
@@ -85,7 +89,7 @@ func (k *Keeper) look(c *Conn, now int64) {
 	case silent >= 2*k.ping+k.every:
 		c.told = true
 		tell(c, c.o.Silent)
-	case silent >= k.ping && time.Duration(now-c.pinged) >= k.ping:
+	case silent >= ping && time.Duration(now-c.pinged) >= ping:
 		c.pinged = now
 		c.control(opPing, nil)
 		go c.Flush()

@@ -215,6 +215,9 @@ func (c *Conn) fill(wanted int) error {
 	switch {
 	case n > 0:
 		c.heard.Store(c.k.now.Load())
+		if c.o.Heard != nil {
+			c.o.Heard()
+		}
 		return nil
 	case err == nil:
 		return nil

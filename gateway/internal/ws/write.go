@@ -128,7 +128,7 @@ func appendClose(b []byte, code uint16, reason string) []byte {
 // pong answers a ping.
 func (c *Conn) pong(body []byte) {
 	c.control(opPong, body)
-	c.Flush()
+	c.Push()
 	c.WaitRoom() // who sends pings and reads no pongs is not read either
 }
 
@@ -153,21 +153,57 @@ func (c *Conn) Flush() {
 		return
 	}
 	c.busy = true
+	c.drain()
+}
+
+// Push is Flush for who has more to do than to write: what is added meanwhile
+// is left to another goroutine, so that it returns also while somebody adds
+// without end.
+func (c *Conn) Push() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.busy || c.broken || len(c.out) == 0 {
+		return
+	}
+	c.busy = true
+	if c.writeOut() && len(c.out) > 0 {
+		go func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.drain()
+		}()
+		return
+	}
+	c.drain()
+}
+
+// drain writes until nothing waits, and ends what began with busy. mu must be
+// held.
+func (c *Conn) drain() {
 	for len(c.out) > 0 {
-		box, buf := c.box, c.out
-		c.box, c.out, c.writing, c.last = nil, nil, len(buf), len(buf)
-		if !c.write(buf) {
+		if !c.writeOut() {
 			break
 		}
-		*box = buf
-		putBuffer(box)
-		c.loosen()
 	}
 	c.busy = false
 	if len(c.out) == 0 {
 		c.dropBuffer()
 	}
 	c.room.Broadcast()
+}
+
+// writeOut writes what waits now. It returns false if the connection is broken.
+// mu must be held; it is given back meanwhile.
+func (c *Conn) writeOut() bool {
+	box, buf := c.box, c.out
+	c.box, c.out, c.writing, c.last = nil, nil, len(buf), len(buf)
+	if !c.write(buf) {
+		return false
+	}
+	*box = buf
+	putBuffer(box)
+	c.loosen()
+	return true
 }
 
 // write gives a buffer to the network. mu must be held; it is given back
@@ -207,6 +243,7 @@ func (c *Conn) loosen() {
 	if c.queued() >= c.o.Queue/4 {
 		return
 	}
+	c.roomy++
 	c.room.Broadcast()
 	if c.wanted && !c.shut {
 		c.wanted = false
@@ -231,19 +268,21 @@ func (c *Conn) Full() bool {
 	return true
 }
 
-// WaitRoom waits while more than half of the queue is taken.
+// WaitRoom waits while more than half of the queue is taken, until there was room
+// once: others may have taken it by then, and would again and again.
 func (c *Conn) WaitRoom() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	seen := c.roomy
 	if c.queued() < c.o.Queue/2 {
 		return
 	}
 	if !c.busy {
 		c.mu.Unlock()
-		c.Flush()
+		c.Push()
 		c.mu.Lock()
 	}
-	for !c.shut && c.queued() >= c.o.Queue/2 {
+	for !c.shut && c.queued() >= c.o.Queue/2 && c.roomy == seen {
 		c.room.Wait()
 	}
 }

@@ -122,6 +122,99 @@ func (c *clientReader) frame() (op byte, msg []byte, err error) {
 	return head[0] & 0x0f, msg, err
 }
 
+// adding is a network on which each write meets somebody who adds a message.
+type adding struct {
+	net.Conn
+	add func()
+}
+
+func (a *adding) Write(b []byte) (int, error) {
+	a.add()
+	return a.Conn.Write(b)
+}
+
+// Who reads goes on reading, though others add to the queue without end.
+func TestPush(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := NewKeeper(0, 0)
+		here, there := net.Pipe()
+		var c *Conn
+		var enough atomic.Bool
+		c = newConn(&adding{here, func() {
+			if !enough.Load() {
+				c.text("more")
+			}
+		}}, k, Options{})
+		k.add(c)
+		read := make(chan int)
+		go func() {
+			n := 0
+			for client := newClientReader(there); ; n++ {
+				if op, _, err := client.frame(); err != nil || op == opClose {
+					break
+				}
+			}
+			_ = there.Close()
+			read <- n
+		}()
+		c.text("first")
+		c.Push()
+		c.Push() // somebody is at it
+		enough.Store(true)
+		synctest.Wait()
+		c.mu.Lock()
+		if c.busy || c.queued() > 0 {
+			t.Errorf("%d bytes wait, busy %v", c.queued(), c.busy)
+		}
+		c.mu.Unlock()
+		c.Finish()
+		if n := <-read; n < 2 {
+			t.Errorf("%d messages came", n)
+		}
+	})
+}
+
+// Who waits for room goes on once there was some, though others take it first.
+func TestWaitRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const queue = 64 << 10
+		k := NewKeeper(time.Hour, time.Hour)
+		var c *Conn
+		fill := func() {
+			for !c.Full() {
+				c.text(strings.Repeat("x", 1000))
+			}
+		}
+		c, _, there := pair(t, k, Options{Queue: queue, Room: func() { fill() }})
+		fill()
+		go c.Flush()
+		waited := make(chan struct{})
+		go func() {
+			c.WaitRoom()
+			close(waited)
+		}()
+		synctest.Wait()
+		select {
+		case <-waited:
+			t.Error("there was no room")
+		default:
+		}
+		go func() { _, _ = io.Copy(io.Discard, io.LimitReader(there, queue)) }() // then it reads no more
+		synctest.Wait()
+		select {
+		case <-waited:
+		default:
+			t.Error("there was room, and it waits")
+		}
+		if c.mu.Lock(); c.queued() < queue/2 {
+			t.Errorf("%d bytes wait: nobody took the room", c.queued())
+		}
+		c.mu.Unlock()
+		_ = there.Close()
+		c.Finish()
+	})
+}
+
 // TestBound fills the queue of a peer that does not read.
 func TestBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
