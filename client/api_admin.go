@@ -109,6 +109,7 @@ type GroupSettings struct {
 	MaxAttempts  int    `json:"maxAttempts,omitempty"`
 	AckTimeoutMs int64  `json:"ackTimeoutMs,omitempty"`
 	Filter       string `json:"filter,omitempty"` // a CEL expression
+	Partitioned  bool   `json:"partitioned,omitempty"`
 }
 
 // options is the body of a call that makes a group.

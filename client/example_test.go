@@ -10,6 +10,7 @@ import (
 	"promethean/client"
 	"promethean/event"
 	"promethean/gateway"
+	"promethean/partition"
 )
 
 // hubForExample is a hub in memory; yours is "promethean serve".
@@ -18,11 +19,16 @@ func hubForExample() (addr string, stop func()) {
 	if err != nil {
 		panic(err)
 	}
-	g := gateway.New(hub, gateway.Options{})
+	parts, err := partition.New(hub, partition.Options{})
+	if err != nil {
+		panic(err)
+	}
+	g := gateway.New(hub, gateway.Options{Partitions: parts})
 	server := httptest.NewServer(g)
 	return server.URL, func() {
 		_ = g.Close(context.Background())
 		server.Close()
+		_ = parts.Close(context.Background())
 		_ = hub.Close()
 	}
 }

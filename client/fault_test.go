@@ -7,10 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -211,66 +209,6 @@ func TestSilentHub(t *testing.T) {
 		t.Error(err)
 	}
 	s.settled("a", "g", 1)
-}
-
-// Handlers that are slower than the hub hold it back: little is kept, and the
-// connection stays.
-func TestSlowHandlers(t *testing.T) {
-	s := serve(t, gateway.Options{Stall: 200 * time.Millisecond, Queue: 64 << 10})
-	const n, size = 800, 64 << 10
-	text := strings.Repeat("x", size)
-	events := make([]event.Event, 0, n)
-	for i := range n {
-		e := event.New(fmt.Sprintf("a.t%d", i%4), fmt.Appendf(nil, `{"n":%d,"text":%q}`, i, text))
-		events = append(events, e)
-	}
-	for batch := range slices.Chunk(events, 40) {
-		if _, err := s.hub.Publish(context.Background(), batch...); err != nil {
-			t.Fatal(err)
-		}
-	}
-	var dials atomic.Int32
-	var said logBook
-	c := s.connect(client.Options{HTTP: counting(&dials), Logger: slog.New(slog.NewTextHandler(&said, nil))})
-	ctx := limit(t)
-	first, open := make(chan struct{}), make(chan struct{})
-	var once sync.Once
-	r := &recorder{fail: func(event.Event, *client.Delivery) error {
-		once.Do(func() { close(first) })
-		<-open
-		return nil
-	}}
-	if _, err := c.Subscribe(ctx, "a.*", "g", r.handle, client.FromEarliest(), client.Workers(1), client.MaxInFlight(1000), client.MaxBytes(4*size)); err != nil {
-		t.Fatal(err)
-	}
-	<-first
-	// Meanwhile the client can publish: its connection is read.
-	for i := range 20 {
-		if _, err := c.Publish(ctx, "b", i); err != nil {
-			t.Fatal(err)
-		}
-	}
-	<-time.After(500 * time.Millisecond) // longer than the hub bears a client that does not read
-	held := 0
-	for i := range 4 {
-		info, err := s.hub.Engine().Info(ctx, fmt.Sprintf("a.t%d", i), "g")
-		if err != nil {
-			t.Fatal(err)
-		}
-		held += info.Pending
-	}
-	// The bound, what lies in the buffers of the hub and of the network, and what
-	// the hub takes of each topic at a time.
-	if held > 600 {
-		t.Errorf("%d of %d events were handed out", held, n)
-	}
-	close(open)
-	for i := range 4 {
-		s.settled(fmt.Sprintf("a.t%d", i), "g", n/4)
-	}
-	if dials.Load() != 1 || r.count() != n {
-		t.Errorf("%d connections, %d deliveries of %d events; %s", dials.Load(), r.count(), n, &said)
-	}
 }
 
 // flood is a hub that says OK to everything, and sends events of 256 KiB

@@ -43,6 +43,9 @@ type incoming struct {
 	topic   string
 	group   string
 	list    []delivered
+
+	generation uint64 // of ASSIGN
+	partitions []int
 }
 
 // delivered is one event as it came.
@@ -120,6 +123,12 @@ func (f *frameReader) read(data []byte, in *incoming) error {
 			in.topic = f.name()
 		case "group":
 			in.group = f.name()
+		case "generation":
+			in.generation = f.uint()
+		case "partitions":
+			for range f.each() {
+				in.partitions = append(in.partitions, int(f.uint()))
+			}
 		case "events":
 			for range f.each() {
 				var d delivered

@@ -143,6 +143,9 @@ func appendSubscribe(dst []byte, topics []string, group string, o *SubscribeOpti
 			w.number(x.name, x.value)
 		}
 	}
+	if o.Partitioned {
+		w.buf = append(w.buf, `,"partitioned":true`...)
+	}
 	if o.Normalise {
 		w.buf = append(w.buf, `,"normalise":true`...)
 	}

@@ -19,6 +19,7 @@ import (
 	"promethean/gateway"
 	"promethean/group"
 	"promethean/internal/netfault"
+	"promethean/partition"
 	"promethean/store"
 )
 
@@ -33,10 +34,21 @@ type served struct {
 
 func serve(t *testing.T, o gateway.Options) *served {
 	t.Helper()
+	return serveFor(t, o, 0)
+}
+
+// serveFor is serve where a silent member of a partitioned group counts as alive
+// for so long.
+func serveFor(t *testing.T, o gateway.Options, ttl time.Duration) *served {
+	t.Helper()
 	hub, err := promethean.OpenMemory(promethean.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	if o.Partitions, err = partition.New(hub, partition.Options{TTL: ttl}); err != nil {
+		t.Fatal(err)
+	}
+	o.MemberPing = ttl / 8
 	g := gateway.New(hub, o)
 	server := httptest.NewServer(g)
 	t.Cleanup(func() {
@@ -44,6 +56,9 @@ func serve(t *testing.T, o gateway.Options) *served {
 			t.Error(err)
 		}
 		server.Close()
+		if err := o.Partitions.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
 		if err := hub.Close(); err != nil {
 			t.Error(err)
 		}

@@ -196,8 +196,12 @@ func (s *session) read() error {
 				s.useful.Store(true)
 				a := in.answer
 				s.l.answered(in.corr, &a)
-			} else {
+			} else if in.group == "" || !s.l.dismissed(s, &in) {
 				refusal = in.answer.refusal
+			}
+		case "ASSIGN":
+			if sub := s.l.find(in.topic, in.group); sub != nil {
+				sub.assigned(s, in.generation, in.partitions)
 			}
 		case "EVENT", "EVENTS":
 			if sub := s.l.find(in.topic, in.group); sub != nil {

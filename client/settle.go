@@ -115,9 +115,10 @@ func codeAt(a *answer, n int) string {
 // ackBatch is acks for one topic that go in one frame: all that come until the
 // frame is written.
 type ackBatch struct {
-	list []acking
-	ids  []event.ID
-	try  int
+	list   []acking
+	ids    []event.ID
+	leases []uint64 // of a partitioned group
+	try    int
 }
 
 type acking struct {
@@ -147,8 +148,13 @@ func (s *Subscription) gather(a acking, try int) {
 				shut()
 				for _, a := range b.list {
 					b.ids = append(b.ids, a.w.key.id)
+					if s.o.Partitioned {
+						// Once the partition is somebody else's, the ack must not
+						// count, whichever connection it goes over.
+						b.leases = append(b.leases, a.w.d.lease)
+					}
 				}
-				return appendSelected(appendGroup(nil, wire.OpAck, topic, s.group), b.ids, nil)
+				return appendSelected(appendGroup(nil, wire.OpAck, topic, s.group), b.ids, b.leases)
 			},
 			done: func(a *answer, err error) {
 				shut()

@@ -91,8 +91,18 @@ type SubscribeOptions struct {
 	// BatchSize is how many events the hub reads ahead. The default is the
 	// hub's.
 	BatchSize int
-	// Member is a name for this member. The default is none.
+	// Partitioned has every partition of the topic, and so every key, at one
+	// member of the group at a time. It belongs to the group as well. There can
+	// be one topic then, and no pattern.
+	Partitioned bool
+	// Member is a name for this member. In a partitioned group one that comes
+	// back under its name after a lost connection has its partitions again, if
+	// that does not take too long; a member without a name leaves when its
+	// connection is lost. The default is none.
 	Member string
+	// OnAssign is told which partitions this member has, see [OnAssign]. The
+	// default is to tell nobody.
+	OnAssign func(generation uint64, partitions []int)
 	// Manual leaves acking to the handler's owner: a handler that returns nil
 	// has only taken the event.
 	Manual bool
@@ -144,8 +154,26 @@ func MaxBytes(n int) SubscribeOption { return func(o *SubscribeOptions) { o.MaxB
 // BatchSize sets how many events the hub reads ahead.
 func BatchSize(n int) SubscribeOption { return func(o *SubscribeOptions) { o.BatchSize = n } }
 
-// Member names this member.
+// Member names this member. In a partitioned group no other one may have the
+// name: of two the older is told so, and its subscription ends with an [*Error]
+// whose code is fenced.
 func Member(name string) SubscribeOption { return func(o *SubscribeOptions) { o.Member = name } }
+
+// Partitioned has every partition of the topic, and so every key, at one member
+// of the group at a time. A group is partitioned or not from its first use on.
+func Partitioned() SubscribeOption { return func(o *SubscribeOptions) { o.Partitioned = true } }
+
+// OnAssign has f told all partitions that this member of a partitioned group has,
+// in ascending order, and a number that grows whenever partitions are given to
+// others. It is called when the subscription is made, on each connection, before
+// the first event of a partition that is new, and as soon as one is to be given
+// to somebody else: what is handled of it then may be finished and acked for a
+// while. Calls come one after the other. Nothing is read from the hub before f
+// returns, so it should be quick. After a lost connection f hears nothing until
+// there is another one; what the member had may be somebody else's by then.
+func OnAssign(f func(generation uint64, partitions []int)) SubscribeOption {
+	return func(o *SubscribeOptions) { o.OnAssign = f }
+}
 
 // AckTimeout sets how long a lease lasts.
 func AckTimeout(d time.Duration) SubscribeOption {
@@ -190,6 +218,9 @@ func (o SubscribeOptions) withDefaults() (SubscribeOptions, error) {
 		if x.value < 0 {
 			return o, fmt.Errorf("%w: %s is %d, it must not be negative", event.ErrInvalidArgument, x.name, x.value)
 		}
+	}
+	if o.OnAssign != nil && !o.Partitioned {
+		return o, fmt.Errorf("%w: OnAssign is for members of a partitioned group: say Partitioned too", event.ErrInvalidArgument)
 	}
 	if o.MaxInFlight == 0 {
 		if o.MaxInFlight = 1000; o.Workers > 0 {

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -29,6 +31,7 @@ type pipes struct {
 	conns chan net.Conn
 	ended chan struct{}
 	dials atomic.Int32
+	wrap  func(net.Conn) net.Conn // the client's end of what is dialled; may be nil
 }
 
 func (p *pipes) Accept() (net.Conn, error) {
@@ -52,6 +55,9 @@ func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	here, there := net.Pipe()
 	select {
 	case p.conns <- there:
+		if p.wrap != nil {
+			return p.wrap(here), nil
+		}
 		return here, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
@@ -99,6 +105,114 @@ func overPipes(t *testing.T, h http.Handler, o client.Options, run func(c *clien
 		}
 	}
 	transport.CloseIdleConnections()
+}
+
+// sluice is a connection through which so much comes, and more when it is opened.
+type sluice struct {
+	net.Conn
+	mu   sync.Mutex
+	shut bool
+	left int
+	open chan struct{}
+}
+
+// let lets n bytes through, and then nothing until lift.
+func (s *sluice) let(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.shut, s.left, s.open = true, n, make(chan struct{})
+}
+
+func (s *sluice) lift() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.shut = false
+	close(s.open)
+}
+
+func (s *sluice) Read(b []byte) (int, error) {
+	n, err := s.Conn.Read(b[:min(len(b), 4<<10)])
+	s.mu.Lock()
+	shut, open := s.shut && s.left < n, s.open
+	s.left -= n
+	s.mu.Unlock()
+	if shut {
+		<-open
+	}
+	return n, err
+}
+
+// Handlers that are slower than the hub hold it back: little is kept, and the
+// connection stays.
+func TestSlowHandlers(t *testing.T) {
+	const (
+		n, size = 100, 64 << 10
+		topics  = 4
+		queue   = 64 << 10
+		frame   = size + 1<<10 // at most
+		most    = 4            // events that are not yet beyond MaxBytes
+	)
+	o := gateway.Options{Stall: 200 * time.Millisecond, Queue: queue}
+	virtual(t, o, client.Options{}, func(s *served, c *client.Client, p *pipes) {
+		t := s.T
+		conn := new(sluice)
+		p.wrap = func(nc net.Conn) net.Conn {
+			conn.Conn = nc
+			return conn
+		}
+		open := make(chan struct{})
+		r := &recorder{fail: func(event.Event, *client.Delivery) error {
+			<-open
+			return nil
+		}}
+		if _, err := c.Subscribe(t.Context(), "a.*", "g", r.handle, client.FromEarliest(), client.Workers(1), client.MaxInFlight(1000), client.MaxBytes(most*size)); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		// The network lets the client have one event more than it needs to say
+		// PAUSE, and part of the next, until the hub has heard that.
+		conn.let((most + 1) * frame)
+		text := strings.Repeat("x", size)
+		events := make([]event.Event, 0, n)
+		for i := range n {
+			events = append(events, event.New(fmt.Sprintf("a.t%d", i%topics), fmt.Appendf(nil, `{"n":%d,"text":%q}`, i, text)))
+		}
+		for batch := range slices.Chunk(events, 20) {
+			if _, err := s.hub.Publish(t.Context(), batch...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		conn.lift()
+		// Meanwhile the client can publish: its connection is read.
+		for i := range 20 {
+			if _, err := c.Publish(t.Context(), "b", i); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Second) // longer than the hub bears a client that does not read
+		held := 0
+		for i := range topics {
+			info, err := s.hub.Engine().Info(t.Context(), fmt.Sprintf("a.t%d", i), "g")
+			if err != nil {
+				t.Fatal(err)
+			}
+			held += info.Pending
+		}
+		// What the network let through, and what the hub has taken beyond that: it
+		// takes events for a client while less than half of the queue waits, and
+		// of such large ones one at a time. The part that came is of that one.
+		if held < most || held > most+1+1 {
+			t.Errorf("%d of %d events were handed out", held, n)
+		}
+		close(open)
+		for i := range topics {
+			s.settled(fmt.Sprintf("a.t%d", i), "g", n/topics)
+		}
+		if p.dials.Load() != 1 || r.count() != n {
+			t.Errorf("%d connections, %d deliveries of %d events", p.dials.Load(), r.count(), n)
+		}
+	})
 }
 
 // Handlers that never end while the hub sends and sends: the connection is

@@ -11,14 +11,16 @@ const maxIds = 10_000;
 
 interface Gathered {
   ids: string[];
+  leases: string[]; // one for each id, or none
   flying: number;
 }
 
 /**
  * The acks of one subscription. Those that come while others are on their way
  * go together, so that a fast handler costs few frames and a slow one waits for
- * nobody. An ack needs no lease: what was not answered is sent again over the
- * next connection.
+ * nobody. What was not answered is sent again over the next connection. An ack
+ * needs no lease but in a partitioned group: there that of a stale owner must not
+ * count.
  * @internal
  */
 export class Acks {
@@ -36,14 +38,16 @@ export class Acks {
     private readonly settled: (topic: string, ids: string[]) => void,
     private readonly onError: (error: PrometheanError) => void,
     backoff: BackoffOptions | undefined,
+    private readonly leased: boolean,
   ) {
     this.backoff = new Backoff(backoff);
   }
 
-  add(topic: string, id: string): void {
+  add(topic: string, id: string, lease: string): void {
     let g = this.topics.get(topic);
-    if (!g) this.topics.set(topic, (g = { ids: [], flying: 0 }));
+    if (!g) this.topics.set(topic, (g = { ids: [], leases: [], flying: 0 }));
     g.ids.push(id);
+    if (this.leased) g.leases.push(lease);
     this.waiting++;
     if (!this.scheduled) {
       // Handlers that end together are acked together.
@@ -65,17 +69,22 @@ export class Acks {
 
   private send(topic: string, g: Gathered): void {
     const ids = g.ids.splice(0, maxIds);
+    const leases = g.leases.splice(0, maxIds);
+    const again = () => {
+      g.ids.unshift(...ids);
+      g.leases.unshift(...leases);
+    };
     g.flying++;
-    this.link.send('ACK', fields({ topic, group: this.group, ids }), (answer) => {
+    this.link.send('ACK', fields({ topic, group: this.group, ids, ...(this.leased ? { leases } : {}) }), (answer) => {
       g.flying--;
-      if (answer instanceof PrometheanError) g.ids.unshift(...ids); // the connection is lost
-      else this.answered(topic, g, ids, answer);
+      if (answer instanceof PrometheanError) again(); // the connection is lost
+      else this.answered(topic, ids, again, answer);
       if (g.ids.length === 0 && g.flying === 0) this.topics.delete(topic);
       this.flush();
     });
   }
 
-  private answered(topic: string, g: Gathered, ids: string[], answer: Answer): void {
+  private answered(topic: string, ids: string[], again: () => void, answer: Answer): void {
     if (answer.op === 'OK') {
       this.backoff.reset();
       for (const r of answer.results ?? []) {
@@ -90,7 +99,7 @@ export class Acks {
       this.done(topic, ids);
       return;
     }
-    g.ids.unshift(...ids);
+    again();
     this.timer ??= setTimeout(() => {
       this.timer = undefined;
       this.flush();

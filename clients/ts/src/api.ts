@@ -5,6 +5,7 @@ import { brokenOff, parse, unreachable, type Http } from './http.js';
 import { rawOfDeliveries, rawOfEvent, rawOfEvents } from './raw.js';
 import { Schemas } from './schemas.js';
 import { Views } from './views.js';
+import type { GroupPartitions } from './parted.js';
 import type { GroupSettings } from './subscription.js';
 
 /** What every call takes. */
@@ -385,6 +386,14 @@ export abstract class Api {
   /** The groups of a topic, or all. */
   async groups(topic?: string, options: CallOptions = {}): Promise<GroupInfo[]> {
     return (await this.http.json<{ groups: GroupInfo[] }>('GET', '/groups', { query: { topic }, ...options })).groups;
+  }
+
+  /**
+   * How groups of a name are divided among their members, on one topic or on all.
+   * Without a name it is all partitioned groups.
+   */
+  async groupPartitions(group?: string, topic?: string, options: CallOptions = {}): Promise<GroupPartitions[]> {
+    return (await this.http.json<{ groups: GroupPartitions[] }>('GET', '/ops/partitions', { query: { group, topic }, ...options })).groups;
   }
 
   /** Makes a group. */

@@ -73,14 +73,18 @@ export class Client extends Api {
     super(new Http(base, options.token, options.fetch ?? ((...args) => fetch(...args))));
     this.url = base;
     this.options = options;
-    this.link = new Link({
+    const link = {
       url: `ws${base.slice(4)}/ws`, token: options.token, WebSocket: options.WebSocket, backoff: options.backoff,
       heartbeatMs: options.heartbeatMs ?? 15_000, onStatus: options.onStatus,
+    };
+    this.link = new Link(link, {
+      events: (frame, text) => this.find(frame.topic, frame.group)?.deliver(frame, text),
+      assign: (frame) => this.find(frame.topic, frame.group)?.assign(frame),
+      dismiss: (topic, group, error) => this.find(topic, group)?.dismiss(error),
     });
     this.publisher = new Publisher(this.link, {
       maxQueuedBytes: options.maxQueuedBytes ?? 64 << 20, maxFrameBytes: options.maxFrameBytes ?? (8 << 20) + (64 << 10), backoff: options.backoff,
     });
-    this.link.onEvents = (frame, text) => this.find(frame.topic, frame.group)?.deliver(frame, text);
   }
 
   /** What the connection does. */

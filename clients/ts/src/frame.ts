@@ -30,6 +30,17 @@ export interface Answer {
   expected?: number;
   actual?: number;
   errors?: FieldError[];
+  /** Of an ERR without corr that says that a subscription is over. */
+  topic?: string;
+  group?: string;
+}
+
+/** What a member of a partitioned group has. */
+export interface AssignFrame {
+  topic: string;
+  group: string;
+  generation: number;
+  partitions: number[];
 }
 
 /** What the hub says about a delivery. */
@@ -54,7 +65,11 @@ export interface EventsFrame {
   events: Delivered[];
 }
 
-export type Incoming = { kind: 'answer'; answer: Answer } | { kind: 'events'; frame: EventsFrame } | { kind: 'other' };
+export type Incoming =
+  | { kind: 'answer'; answer: Answer }
+  | { kind: 'events'; frame: EventsFrame }
+  | { kind: 'assign'; frame: AssignFrame }
+  | { kind: 'other' };
 
 /** Reads a frame of the hub. Ops that are not known are passed over: a newer hub may send more. */
 export function decode(text: string): Incoming {
@@ -67,6 +82,8 @@ export function decode(text: string): Incoming {
       return { kind: 'events', frame: { topic: f.topic, group: f.group, events: [{ event: f.event, ctx: f.ctx }] } };
     case 'EVENTS':
       return { kind: 'events', frame: f };
+    case 'ASSIGN':
+      return { kind: 'assign', frame: f };
     default:
       return { kind: 'other' };
   }

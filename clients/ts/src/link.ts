@@ -1,7 +1,7 @@
 import { Backoff, raceSignal, sleep, type BackoffOptions } from './backoff.js';
 import { PrometheanError, callUser, messageOf } from './errors.js';
-import type { Answer, EventsFrame } from './frame.js';
-import { Socket, type WebSocketConstructor } from './socket.js';
+import type { Answer } from './frame.js';
+import { Socket, type Receiver, type WebSocketConstructor } from './socket.js';
 
 /** A token, or what gives one each time it is needed: at every connection and every call. */
 export type TokenSource = string | (() => string | Promise<string>);
@@ -51,14 +51,16 @@ const steadyMs = 5_000;
  */
 export class Link {
   status: Status = { state: 'idle' };
-  onEvents: (frame: EventsFrame, text: string) => void = () => {};
   private socket: Socket | undefined;
   private readonly users: LinkUser[] = [];
   private readonly over = new AbortController();
   private readonly waiters = new Set<{ resolve: () => void; reject: (error: PrometheanError) => void }>();
   private fatal: PrometheanError | undefined;
 
-  constructor(private readonly options: LinkOptions) {}
+  constructor(
+    private readonly options: LinkOptions,
+    private readonly receiver: Receiver,
+  ) {}
 
   /** Users are told of a connection in the order in which they were added. */
   use(user: LinkUser): void {
@@ -162,7 +164,7 @@ export class Link {
 
   /** Makes a connection and waits for its end; returns why it ended. */
   private async once(backoff: Backoff): Promise<PrometheanError> {
-    const socket = new Socket(this.options, (frame, text) => this.onEvents(frame, text));
+    const socket = new Socket(this.options, this.receiver);
     try {
       await socket.open(this.over.signal);
     } catch (error) {

@@ -1,6 +1,6 @@
 import { raceSignal } from './backoff.js';
 import { PrometheanError, messageOf } from './errors.js';
-import { decode, errorOf, fields, type Answer, type EventsFrame } from './frame.js';
+import { decode, errorOf, fields, type Answer, type AssignFrame, type EventsFrame } from './frame.js';
 import type { LinkOptions, TokenSource } from './link.js';
 
 /** What is needed of a WebSocket: that of browsers, of Node, and of the package ws have it. */
@@ -20,6 +20,17 @@ const openMs = 15_000;
 
 /** Token that is sent where there is none: a hub without auth answers OK to any. */
 const noToken = 'none';
+
+/**
+ * Who is told what the hub sends unasked.
+ * @internal
+ */
+export interface Receiver {
+  events(frame: EventsFrame, text: string): void;
+  assign(frame: AssignFrame): void;
+  /** A subscription is over. */
+  dismiss(topic: string, group: string, error: PrometheanError): void;
+}
 
 type Done = (answer: Answer | PrometheanError) => void;
 
@@ -48,7 +59,7 @@ export class Socket {
 
   constructor(
     private readonly options: LinkOptions,
-    private readonly onEvents: (frame: EventsFrame, text: string) => void,
+    private readonly receiver: Receiver,
   ) {
     this.ended = new Promise((resolve) => {
       this.end = resolve;
@@ -176,11 +187,19 @@ export class Socket {
       return;
     }
     if (incoming.kind === 'answer') {
-      if (incoming.answer.corr === undefined) this.lastWords = errorOf(incoming.answer);
-      else this.answer(incoming.answer);
+      this.answered(incoming.answer);
     } else if (incoming.kind === 'events') {
-      this.onEvents(incoming.frame, data);
+      this.receiver.events(incoming.frame, data);
+    } else if (incoming.kind === 'assign') {
+      this.receiver.assign(incoming.frame);
     }
+  }
+
+  private answered(answer: Answer): void {
+    const { corr, topic, group } = answer;
+    if (corr !== undefined) this.answer(answer);
+    else if (topic !== undefined && group !== undefined) this.receiver.dismiss(topic, group, errorOf(answer));
+    else this.lastWords = errorOf(answer);
   }
 
   private answer(answer: Answer): void {

@@ -3,7 +3,7 @@ import { Backoff, raceSignal, type BackoffOptions } from './backoff.js';
 import { Work, type Delivery } from './delivery.js';
 import { PrometheanError, Refusal, callUser, messageOf, wellFormed } from './errors.js';
 import type { Place, PrometheanEvent } from './event.js';
-import { errorOf, fields, type EventsFrame } from './frame.js';
+import { errorOf, fields, type AssignFrame, type EventsFrame } from './frame.js';
 import type { Link, LinkUser } from './link.js';
 import { matches, overlap } from './pattern.js';
 import { rawOfDeliveries } from './raw.js';
@@ -27,6 +27,12 @@ export interface GroupSettings {
   ackTimeoutMs?: number;
   /** A CEL expression. Events that it refuses are settled. */
   filter?: string;
+  /**
+   * Every partition of the topic, and so every key, is at one member of the group
+   * at a time. For subscriptions to one topic, without a pattern; a group is
+   * partitioned or not from its first use on. The default is false.
+   */
+  partitioned?: boolean;
 }
 
 /** How to subscribe. `from` and its companions count on first use of the group; later it goes on at its cursor. */
@@ -39,8 +45,21 @@ export interface SubscribeOptions extends Place, GroupSettings {
   batch?: number;
   /** How many the hub reads ahead at a time. */
   batchSize?: number;
-  /** A name for this member; nothing depends on it. */
+  /**
+   * A name for this member. In a partitioned group one that comes back under its
+   * name after a lost connection has its partitions again, if that does not take
+   * too long; a member without a name leaves when its connection is lost. Of two
+   * with one name the older is over with `fenced`.
+   */
   member?: string;
+  /**
+   * Told all partitions that this member of a partitioned group has, in ascending
+   * order, and a number that grows whenever partitions are given to others: when
+   * the subscription is made, on each connection, before the first event of a
+   * partition that is new, and as soon as one is to be given to somebody else.
+   * What is handled of that one then may be finished for a while.
+   */
+  onAssign?: (generation: number, partitions: number[]) => void;
   /**
    * Give events in the latest version of their topic's schema: those of older
    * ones are upcast by the hub. One that cannot be goes to the dead letters, as
@@ -62,7 +81,7 @@ export interface StopOptions {
 }
 
 const serverOptions = [
-  'from', 'ts', 'afterId', 'seq', 'ordering', 'deadLetter', 'maxAttempts', 'ackTimeoutMs', 'filter', 'maxInFlight', 'batchSize', 'member', 'normalise',
+  'from', 'ts', 'afterId', 'seq', 'ordering', 'deadLetter', 'maxAttempts', 'ackTimeoutMs', 'filter', 'maxInFlight', 'batchSize', 'member', 'normalise', 'partitioned',
 ] as const;
 
 /** A handler as a member of a group. */
@@ -135,7 +154,7 @@ export class Member implements Subscription, LinkUser {
     this.backoff = new Backoff(backoff);
     this.opts = { batch };
     for (const name of serverOptions) if (options[name] !== undefined) this.opts[name] = options[name];
-    this.acks = new Acks(link, group, (topic, ids) => this.settled(topic, ids), (e) => this.report(e), backoff);
+    this.acks = new Acks(link, group, (topic, ids) => this.settled(topic, ids), (e) => this.report(e), backoff, options.partitioned === true);
   }
 
   begin(): Promise<void> {
@@ -199,6 +218,10 @@ export class Member implements Subscription, LinkUser {
   lost(error: PrometheanError): void {
     this.attached = false;
     clearTimeout(this.again);
+    this.loseAll(error);
+  }
+
+  private loseAll(error: PrometheanError): void {
     // What waits comes again; what runs may have come to somebody else.
     for (const w of this.queue.slice(this.head)) this.forget(w);
     this.queue = [];
@@ -213,6 +236,18 @@ export class Member implements Subscription, LinkUser {
 
   failed(error: PrometheanError): void {
     this.finish(error.code === 'closed' && !this.first ? undefined : error);
+  }
+
+  /** The hub has ended the subscription, and the connection goes on. */
+  dismiss(error: PrometheanError): void {
+    if (!this.attached) return;
+    this.attached = false;
+    this.loseAll(error);
+    if (!this.stopping) this.refused(error);
+  }
+
+  assign(frame: AssignFrame): void {
+    if (this.attached) callUser(this.options.onAssign, frame.generation, frame.partitions);
   }
 
   // Events.
@@ -303,7 +338,7 @@ export class Member implements Subscription, LinkUser {
     if (!this.over) {
       work.state = 'done';
       work.again = undefined;
-      this.acks.add(work.event.topic, work.event.id);
+      this.acks.add(work.event.topic, work.event.id, work.lease);
     }
     this.checkQuiet();
   }

@@ -171,6 +171,43 @@ test('acks that come together go together', limit, async () => {
   await hub.close({ signal: AbortSignal.timeout(10) });
 });
 
+test('a member of a partitioned group is told what it has, and acks with leases', limit, async () => {
+  const net = new FakeNet();
+  net.answers['SUBSCRIBE'] = () => ({});
+  const hub = new Client('http://hub', options(net));
+  const told: unknown[] = [];
+  const order: unknown[] = [];
+  const sub = await hub.subscribe<number>('a', 'g', (e) => void order.push(e.payload), {
+    partitioned: true, member: 'me', onAssign: (generation, partitions) => { told.push([generation, partitions]); order.push('assign'); },
+  });
+  const first = net.sockets[0]!;
+  assert.deepEqual(first.frames('SUBSCRIBE')[0]!['opts'], { batch: 100, member: 'me', partitioned: true });
+  first.give({ op: 'ASSIGN', topic: 'a', group: 'g', generation: 2, partitions: [0, 3] });
+  first.give({ op: 'ASSIGN', topic: 'a', group: 'other', generation: 9, partitions: [] });
+  first.give(events(event(1)));
+  assert.deepEqual(told, [[2, [0, 3]]]);
+  assert.deepEqual(order, ['assign', 1]);
+  const ack = await net.until(() => first.frames('ACK')[0]);
+  assert.equal(ack['leases'].length, 1);
+  first.lose();
+  // It comes back under its name, and the ack goes again with its lease.
+  const second = await net.until(() => net.sockets[1]?.frames('SUBSCRIBE').length === 1 && net.sockets[1]);
+  assert.deepEqual(second.frames('ACK')[0]!['leases'], ack['leases']);
+  assert.equal(second.frames('SUBSCRIBE')[0]!['opts'].member, 'me');
+  second.ok(second.frames('ACK')[0]!, { results: [{ id: 'id1', ok: true }] });
+  // One that was not heard of for too long is made again.
+  second.give({ op: 'ERR', code: 'unavailable', msg: 'swept', topic: 'a', group: 'g', member: 'me' });
+  await net.until(() => second.frames('SUBSCRIBE').length === 2);
+  // One whose name another has taken is over; the connection is not.
+  second.give({ op: 'ERR', code: 'fenced', msg: 'another member has come', topic: 'a', group: 'g', member: 'me' });
+  assert.equal((await sub.closed)?.code, 'fenced');
+  assert.equal(second.closedWith, undefined);
+  second.give({ op: 'ASSIGN', topic: 'a', group: 'g', generation: 3, partitions: [] });
+  assert.equal(told.length, 1);
+  assert.equal(second.frames('UNSUBSCRIBE').length, 0);
+  await hub.close({ signal: AbortSignal.timeout(50) });
+});
+
 test('a subscription that the hub refuses later is over with the reason', limit, async () => {
   const net = new FakeNet();
   net.answers['SUBSCRIBE'] = () => ({});

@@ -116,6 +116,47 @@ test('two clients share a group, and each event is handled once', options, () =>
     await Promise.all(clients.map((c) => c.close()));
   }));
 
+test('members of a partitioned group have its partitions among them', options, () =>
+  withHub(new Hub(), async ({ url }) => {
+    const clients = await Promise.all([connect(url), connect(url)]);
+    const until = async (holds: () => boolean) => {
+      while (!holds()) await new Promise(setImmediate);
+    };
+    await clients[0]!.setTopic('a.b', { partitions: 8 });
+    const has: number[][] = [[], []];
+    const last = new Map<string, number>();
+    const seen = new Set<string>();
+    const subs = [];
+    for (const [i, c] of clients.entries()) {
+      subs.push(await c.subscribe<number>('a.b', 'g', async (e) => {
+        assert.ok(has[i]!.includes(e.partition!), `partition ${e.partition} came to the owner of ${has[i]}`);
+        assert.ok((last.get(e.key!) ?? -1) < e.seq, `the order of ${e.key}`);
+        last.set(e.key!, e.seq);
+        seen.add(e.id);
+        await new Promise(setImmediate);
+      }, { from: 'earliest', partitioned: true, member: `m${i}`, onAssign: (_, partitions) => void (has[i] = partitions) }));
+    }
+    await until(() => has[0]!.length === 4 && has[1]!.length === 4);
+    assert.deepEqual([...has[0]!, ...has[1]!].sort(), [0, 1, 2, 3, 4, 5, 6, 7]);
+    await clients[0]!.publishBatch(Array.from({ length: 500 }, (_, n) => ({ topic: 'a.b', payload: n, key: `k${n % 50}` })));
+    while ((await clients[0]!.lag('a.b', 'g')).lag > 0);
+    assert.equal(seen.size, 500);
+    const [shown] = await clients[0]!.groupPartitions('g', 'a.b');
+    assert.deepEqual(shown!.members.map((m) => [m.id, m.static, m.partitions]), [['m0', true, has[0]], ['m1', true, has[1]]]);
+    assert.equal(shown!.partitions.length, 8);
+    // A group is partitioned or not.
+    await assert.rejects(clients[1]!.pull('a.b', 'g'), { code: 'group_conflict' });
+    // Another member of the same name takes its place.
+    const third = await connect(url);
+    let all: number[] = [];
+    await third.subscribe('a.b', 'g', () => {}, { partitioned: true, member: 'm1', onAssign: (_, partitions) => void (all = partitions) });
+    assert.equal((await subs[1]!.closed)?.code, 'fenced');
+    await until(() => all.length === 4);
+    await subs[0]!.stop();
+    await until(() => all.length === 8);
+    await Promise.all([...clients, third].map((c) => c.close()));
+  }));
+
 test('a program ends by itself when it has closed its client', options, () =>
   withHub(new Hub(), async ({ url }) => {
     const script = `
