@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -23,6 +24,8 @@ import (
 //	sh         to its end, which must be well
 //	sh serve   beside the others, once it says that it is ready, until the next
 //	           such block or the end of the page
+//	sh beside  likewise, once it says that Ctrl-C ends it, until the end of the
+//	           page; what was served before it is stopped
 //	sh dry     by make -n: it would run this test
 //	sh later   not here, since it is for the reader's own files
 type block struct {
@@ -92,6 +95,7 @@ type reader struct {
 	*testing.T
 	dir, addr string
 	serving   *exec.Cmd
+	beside    []*exec.Cmd
 	said      *transcript
 }
 
@@ -127,6 +131,12 @@ func (r *reader) run(b block) {
 
 // serve starts a block that goes on, and waits until it is ready.
 func (r *reader) serve(b block) {
+	r.serving = r.start(b, func(line string) bool { return strings.HasPrefix(line, "promethean ready on http://"+r.addr) })
+}
+
+// start stops what is served, starts a block that goes on, and waits for a line
+// of it.
+func (r *reader) start(b block, is func(line string) bool) *exec.Cmd {
 	r.stop()
 	cmd := r.command(b)
 	r.said = new(transcript)
@@ -138,12 +148,12 @@ func (r *reader) serve(b block) {
 	if err := cmd.Start(); err != nil {
 		r.Fatal(err)
 	}
-	r.serving = cmd
-	ready := make(chan bool, 1)
+	r.serving = cmd // what fails now is stopped too
+	ready, said := make(chan bool, 1), r.said
 	go func() {
 		for s := bufio.NewScanner(out); s.Scan(); {
-			_, _ = fmt.Fprintln(r.said, s.Text())
-			if strings.HasPrefix(s.Text(), "promethean ready on http://"+r.addr) {
+			_, _ = fmt.Fprintln(said, s.Text())
+			if is(s.Text()) {
 				ready <- true
 			}
 		}
@@ -157,21 +167,33 @@ func (r *reader) serve(b block) {
 	case <-time.After(3 * time.Minute):
 		r.Fatalf("line %d: it is not ready:\n%s", b.line, r.said)
 	}
+	return cmd
 }
 
 // stop does what Ctrl-C does.
 func (r *reader) stop() {
-	if r.serving == nil {
-		return
+	if r.serving != nil {
+		r.interrupt(r.serving)
+		r.serving = nil
 	}
-	group := -r.serving.Process.Pid
+}
+
+// stopAll stops everything, the last first.
+func (r *reader) stopAll() {
+	r.stop()
+	for _, cmd := range slices.Backward(r.beside) {
+		r.interrupt(cmd)
+	}
+}
+
+func (r *reader) interrupt(cmd *exec.Cmd) {
+	group := -cmd.Process.Pid
 	_ = syscall.Kill(group, syscall.SIGINT)
 	late := time.AfterFunc(time.Minute, func() { _ = syscall.Kill(group, syscall.SIGKILL) })
-	_ = r.serving.Wait() // the page may have killed it
+	_ = cmd.Wait() // the page may have killed it
 	if !late.Stop() {
 		r.Errorf("it did not end:\n%s", r.said)
 	}
-	r.serving = nil
 	// make is gone before what it has started is.
 	for end := time.Now().Add(time.Minute); !errors.Is(syscall.Kill(group, 0), syscall.ESRCH); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -198,10 +220,10 @@ func TestCommandBlocks(t *testing.T) {
 			t.Skipf("needs %s", tool)
 		}
 	}
-	for page, least := range map[string]int{"README.md": 7, filepath.Join("docs", "getting-started.md"): 10, filepath.Join("docs", "evolution.md"): 15, filepath.Join("docs", "views.md"): 6} {
+	for page, least := range map[string]int{"README.md": 7, filepath.Join("docs", "getting-started.md"): 10, filepath.Join("docs", "evolution.md"): 15, filepath.Join("docs", "views.md"): 6, filepath.Join("docs", "scaling.md"): 6} {
 		t.Run(filepath.Base(page), func(t *testing.T) {
 			r := &reader{T: t, dir: checkout(t), addr: free(t)}
-			defer r.stop()
+			defer r.stopAll()
 			blocks := blocksOf(t, filepath.Join(r.dir, page))
 			if len(blocks) < least {
 				t.Fatalf("only %d blocks were found", len(blocks))
@@ -212,6 +234,9 @@ func TestCommandBlocks(t *testing.T) {
 					r.run(b)
 				case "serve":
 					r.serve(b)
+				case "beside":
+					cmd := r.start(b, func(line string) bool { return strings.Contains(line, "Ctrl-C ends all") })
+					r.serving, r.beside = nil, append(r.beside, cmd)
 				case "later":
 				default:
 					t.Errorf("line %d: nobody knows what %q means", b.line, b.kind)

@@ -95,7 +95,7 @@ func walkPull(p *hub) {
 	p.refused(400, "invalid_argument", "POST", "/pull", `{"topic":"`+topic+`","group":"","max":1}`)
 	p.refused(400, "invalid_argument", "POST", "/pull", `{"topic":"`+topic+`","group":"g","max":-1}`)
 	p.refused(400, "bad_json", "POST", "/pull", `{"topic":`)
-	p.refused(501, "unsupported", "POST", "/pull", `{"topic":"`+topic+`","group":"g3","max":1,"opts":{"partitioned":true}}`)
+	p.refused(409, "group_conflict", "POST", "/pull", `{"topic":"`+topic+`","group":"g3","max":1,"opts":{"partitioned":true}}`)
 	// A filter settles what does not fit.
 	if got := p.drain(topic, "f", `{"from":"earliest","filter":"event.key == 'a'"}`); fmt.Sprint(got) != "[1 3 5]" {
 		p.Errorf("filtered: %v", got)

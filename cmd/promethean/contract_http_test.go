@@ -36,7 +36,6 @@ func TestContractHTTP(t *testing.T) {
 			{"keys", walkKeys},
 			{"dead letters", walkDead},
 			{"cloudevents", walkCloudEvents},
-			{"not built", walkUnsupported},
 			{"operations", walkOps},
 		} {
 			t.Run(row.name, func(t *testing.T) {
@@ -306,16 +305,19 @@ func walkCloudEvents(p *hub) {
 	p.refused(400, "invalid_topic", "POST", "/cloudevents", `{"specversion":"1.0","type":"F.CE","source":"/s","id":"1"}`, "Content-Type", "application/cloudevents+json")
 }
 
-func walkUnsupported(p *hub) {
-	for _, call := range [][3]string{
-		{"GET", "/ops/partitions?group=g", ""},
-		{"GET", "/ops/cluster", ""},
-	} {
-		p.refused(501, "unsupported", call[0], call[1], call[2])
-	}
-}
-
 func walkOps(p *hub) {
+	var hubs struct {
+		Count int
+		Hubs  []struct {
+			ID            string
+			Started, Seen int64
+			Alive, Self   bool
+		}
+	}
+	p.get(&hubs, 200, "GET", "/ops/cluster", "")
+	if hubs.Count != 1 || len(hubs.Hubs) != 1 || hubs.Hubs[0].ID == "" || !hubs.Hubs[0].Alive || !hubs.Hubs[0].Self || hubs.Hubs[0].Started == 0 || hubs.Hubs[0].Seen == 0 {
+		p.Errorf("/ops/cluster of one hub: %+v", hubs)
+	}
 	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
 		p.get(nil, 200, "GET", path, "")
 	}

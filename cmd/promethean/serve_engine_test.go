@@ -58,8 +58,21 @@ func TestServeOnEveryEngine(t *testing.T) {
 				if took := time.Since(began); took > 10*time.Second {
 					t.Errorf("the other hub has learnt of the settings after %v", took)
 				}
+				// Either serves a group of the other, and both are on the list.
+				const pull = `{"topic":"orders","group":"g","max":1,"wait_ms":10000,"opts":{"from":"earliest"}}`
+				for i, x := range []*process{p, q} {
+					if _, body, err := x.try("POST", "/pull", pull); err != nil || !strings.Contains(body, `"lease"`) {
+						t.Errorf("a pull at hub %d: %s, %v", i, body, err)
+					}
+				}
+				if _, body, err := q.try("GET", "/ops/cluster", ""); err != nil || !strings.Contains(body, `"count":2`) {
+					t.Errorf("the hubs: %s, %v", body, err)
+				}
 				q.signal(syscall.SIGTERM)
 				q.ends(0)
+				if _, body, err := p.try("GET", "/ops/cluster", ""); err != nil || !strings.Contains(body, `"count":1`) {
+					t.Errorf("the hubs: %s, %v", body, err)
+				}
 			}
 			p.want(201, "POST", "/publish/other?id=0192f7c1-0000-7000-8000-000000000001", `1`)
 			p.signal(syscall.SIGTERM)

@@ -197,8 +197,8 @@ Exit code 0 means done, 1 failed, 2 used wrongly.`,
 			a.topicsCommand(), a.groupsCommand(), a.lagCommand(), a.cursorCommand(), a.dlqCommand(), a.schemaCommand(), a.viewCommand(),
 		}},
 		{"sources", "Check sources:", []*cobra.Command{a.lintCommand()}},
-		{"data", "Work on a data directory that no hub has open:", []*cobra.Command{
-			a.checkCommand(), a.logCommand(), a.backupCommand(), a.restoreCommand(),
+		{"data", "Work on data that no hub has open:", []*cobra.Command{
+			a.checkCommand(), a.logCommand(), a.backupCommand(), a.restoreCommand(), a.migrateCommand(),
 		}},
 	} {
 		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title})

@@ -166,7 +166,7 @@ func journalRow(line []byte) (string, error) {
 		return "", err
 	}
 	content := ""
-	for _, name := range []string{"event", "settle", "cursor", "settings", "before", "group", "entries"} {
+	for _, name := range []string{"event", "settle", "cursor", "settings", "before", "first", "group", "entries"} {
 		if v, ok := e.Content[name]; ok {
 			content += fmt.Sprintf("%s %s ", name, v)
 		}

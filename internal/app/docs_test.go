@@ -163,10 +163,10 @@ func TestCommandsOfTheContract(t *testing.T) {
 		have[strings.TrimPrefix(c.CommandPath(), "promethean ")] = true
 	}
 	for _, name := range []string{
-		"serve", "pub", "sub", "tail", "topics", "groups", "lag", "cursor get", "cursor set", "replay", "export", "import",
+		"serve", "pub", "sub", "tail", "topics", "groups", "groups show", "lag", "cursor get", "cursor set", "replay", "export", "import",
 		"dlq list", "dlq show", "dlq replay", "history", "at", "schema add", "schema list", "schema show",
 		"schema check", "schema diff", "schema cutover", "bench", "check", "log dump", "backup", "restore", "lint",
-		"view list", "view get", "view rebuild",
+		"view list", "view get", "view rebuild", "migrate",
 	} {
 		if !have[name] {
 			t.Errorf("there is no %s", name)

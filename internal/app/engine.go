@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"os"
 	"strconv"
 	"strings"
 
 	"promethean"
+	"promethean/event"
 	"promethean/internal/app/config"
 	"promethean/store"
 	"promethean/store/mongostore"
@@ -22,16 +24,23 @@ func openHub(ctx context.Context, c *config.Config, o promethean.Options) (*prom
 	if err == nil {
 		return hub, nil
 	}
-	// An engine shows the address, which may hold a password.
-	_, address, _ := strings.Cut(c.Store, "://")
-	if shown := config.Redact(c.Store); shown != c.Store {
-		_, short, _ := strings.Cut(shown, "://")
-		err = redacted{err, strings.NewReplacer(c.Store, shown, address, short)}
-	}
+	err = hideAddress(c.Store, err)
 	if errors.Is(err, store.ErrInvalid) {
 		return nil, misused{fmt.Errorf("%s: store: %w", c.Place("store"), err)}
 	}
 	return nil, err
+}
+
+// hideAddress takes secrets out of an error: an engine shows the address, which
+// may hold a password.
+func hideAddress(url string, err error) error {
+	shown := config.Redact(url)
+	if err == nil || shown == url {
+		return err
+	}
+	_, address, _ := strings.Cut(url, "://")
+	_, short, _ := strings.Cut(shown, "://")
+	return redacted{err, strings.NewReplacer(url, shown, address, short)}
 }
 
 // redacted is an error without what must not be shown.
@@ -52,23 +61,33 @@ func openStore(ctx context.Context, c *config.Config, o promethean.Options) (*pr
 		return promethean.OpenMemory(o)
 	case "file":
 		return promethean.Open(rest, o)
-	case "nats":
-		address, no, err := natsOptions(c, rest)
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", store.ErrInvalid, err)
-		}
-		no.Limits, no.Logger = o.Limits, o.Logger
-		log, err := natsstore.Open(ctx, address, no)
-		if err != nil {
-			return nil, err
-		}
-		return promethean.New(log, o)
 	}
-	log, err := mongostore.Open(ctx, c.Store, mongostore.Options{Limits: o.Limits, Logger: o.Logger})
+	log, err := openServer(ctx, c, o.Limits, o.Logger)
 	if err != nil {
 		return nil, err
 	}
 	return promethean.New(log, o)
+}
+
+// serverEngine is an engine over a server that several hubs share.
+type serverEngine interface {
+	store.Log
+	store.Cursors
+	store.Leases
+}
+
+// openServer opens the engine over NATS or MongoDB that the settings name.
+func openServer(ctx context.Context, c *config.Config, limits event.Limits, logger *slog.Logger) (serverEngine, error) {
+	scheme, rest, _ := strings.Cut(c.Store, "://")
+	if scheme == "nats" {
+		address, o, err := natsOptions(c, rest)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", store.ErrInvalid, err)
+		}
+		o.Limits, o.Logger = limits, logger
+		return natsstore.Open(ctx, address, o)
+	}
+	return mongostore.Open(ctx, c.Store, mongostore.Options{Limits: limits, Logger: logger})
 }
 
 // natsOptions takes apart what comes behind nats://. A parameter of the address

@@ -16,10 +16,12 @@ import (
 	"golang.org/x/time/rate"
 
 	"promethean"
+	"promethean/cluster"
 	"promethean/compact"
 	"promethean/event"
 	"promethean/gateway"
 	"promethean/internal/app/config"
+	"promethean/partition"
 	"promethean/schema"
 	"promethean/tracing"
 )
@@ -48,6 +50,8 @@ type server struct {
 	schemas  *schema.Registry
 	models   *models
 	squeezer *compact.Compactor
+	cluster  *cluster.Cluster
+	parts    *partition.Coordinator
 	gateway  *gateway.Gateway
 	login    *login        // nil where nobody needs a token
 	certs    *certificates // nil without TLS
@@ -232,7 +236,13 @@ func (s *server) open(ctx context.Context, version string) (err error) {
 	if err = s.openModels(ctx); err != nil {
 		return err
 	}
-	o.Schemas, o.Compactor, o.Views = s.schemas, s.squeezer, s.models.set
+	if err = s.join(version, &o); err != nil {
+		return err
+	}
+	if err = s.openPartitions(); err != nil {
+		return err
+	}
+	o.Schemas, o.Compactor, o.Views, o.Partitions = s.schemas, s.squeezer, s.models.set, s.parts
 	o.Reduce = func(topic string) string { return reduce(c.Views, topic) }
 	s.gateway = gateway.New(s.hub, o)
 	if c.Pprof != "" {
@@ -324,7 +334,15 @@ func (s *server) close(within time.Duration) error {
 	if s.beside != nil {
 		errs = append(errs, s.beside(ctx))
 	}
+	if s.parts != nil {
+		errs = append(errs, s.parts.Close(ctx))
+	}
 	s.login.close()
+	if s.cluster != nil { // nobody sends anything here any more
+		if err := s.cluster.Close(ctx); err != nil {
+			s.log.Warn("other hubs learn of the end when the lease is over", "err", err)
+		}
+	}
 	if s.pprof != nil {
 		errs = append(errs, s.pprof.Close())
 	}

@@ -79,6 +79,7 @@ func (a *app) groupsCommand() *cobra.Command {
 		Long:  `Groups lists the groups of a topic, or of all, with how far they are.`,
 		Example: `  promethean groups
   promethean groups process.state
+  promethean groups show monitor
   promethean groups delete process.state monitor`,
 		Args:              takes("[TOPIC]"),
 		ValidArgsFunction: a.completeNames(1),
@@ -98,7 +99,7 @@ func (a *app) groupsCommand() *cobra.Command {
 			})
 		}),
 	}
-	cmd.AddCommand(&cobra.Command{
+	cmd.AddCommand(a.groupsShowCommand(), &cobra.Command{
 		Use:   "delete TOPIC GROUP",
 		Short: "Remove a group that nobody reads",
 		Long: `Delete removes a group and where it was. If somebody subscribes as that group

@@ -26,6 +26,8 @@ type subOptions struct {
 	timeout  time.Duration
 	batch    int
 	command  string
+	parted   bool
+	member   string
 }
 
 func (a *app) subCommand() *cobra.Command {
@@ -40,6 +42,12 @@ acks it, any other gives it back, with what the command wrote to standard error
 last as the reason. PROMETHEAN_EVENT_ID, _SEQ, _TOPIC, _KEY and _ATTEMPT are set.
 Leases are renewed while it runs.
 
+With --partitioned every partition of the topic, and so every key, is at one member
+of the group at a time, and events are handled one after the other. It says on
+standard error which partitions it has, and comes back to a hub that goes away for
+as long as it runs: with --member to the partitions that it had, if that does not
+take long.
+
 The group is made on first use: --from says where it begins, and the settings are
 kept with it. One that is there goes on where it was. Without --group it is a
 tail: nothing is leased or remembered.
@@ -47,7 +55,8 @@ tail: nothing is leased or remembered.
 ` + placeHelp,
 		Example: `  promethean sub process.state --group monitor --from earliest
   promethean sub orders.placed --group billing --exec './bill'
-  promethean sub orders.placed --group big --filter 'payload.total > 1000'`,
+  promethean sub orders.placed --group big --filter 'payload.total > 1000'
+  promethean sub heartbeat.received --group analyzer --partitioned --member one`,
 		Args:              takes("TOPIC"),
 		ValidArgsFunction: a.completeNames(1),
 	}
@@ -62,6 +71,8 @@ tail: nothing is leased or remembered.
 	f.IntVar(&o.batch, "batch", 0, "how many events to take at a time (default 100, with --exec 1)")
 	f.IntVar(&o.count, "count", 0, "end after so many events")
 	f.StringVar(&o.command, "exec", "", "command of the shell that handles each event")
+	f.BoolVar(&o.parted, "partitioned", false, "be a member of a partitioned group")
+	f.StringVar(&o.member, "member", "", "name of the member, which no other one has (with --partitioned; default: made up)")
 	normaliseFlag(cmd, &o.normalise)
 	retryFlag(cmd, &o.retry)
 	a.completeGroupFlag(cmd, "group")
@@ -72,10 +83,16 @@ tail: nothing is leased or remembered.
 		if o.count < 0 || o.batch < 0 || o.timeout < 0 {
 			return misuse(cmd, "--count, --batch and --ack-timeout must not be negative")
 		}
+		if o.member != "" && !o.parted {
+			return misuse(cmd, "--member needs --partitioned")
+		}
+		if o.parted && cmd.Flags().Changed("retry") {
+			return misuse(cmd, "--retry is not for --partitioned, which waits for as long as it runs")
+		}
 		if o.group != "" {
 			return nil
 		}
-		for _, name := range []string{"filter", "ordering", "dead-letter", "max-attempts", "ack-timeout", "batch", "exec"} {
+		for _, name := range []string{"filter", "ordering", "dead-letter", "max-attempts", "ack-timeout", "batch", "exec", "partitioned"} {
 			if cmd.Flags().Changed(name) {
 				return misuse(cmd, "--%s needs --group: it belongs to a group", name)
 			}
@@ -88,6 +105,9 @@ tail: nothing is leased or remembered.
 		}
 		if err := oneTopic(args[0]); err != nil {
 			return err
+		}
+		if o.parted {
+			return a.consumeParted(ctx, c, args[0], o)
 		}
 		o.settings.AckTimeoutMs = o.timeout.Milliseconds()
 		return a.consume(ctx, c, args[0], o)

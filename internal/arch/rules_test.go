@@ -24,7 +24,7 @@ type placement struct {
 // capabilities each add one thing over the hub.
 var capabilities = []string{
 	"partition/...", "schema/...", "deadletter/...", "outbox/...",
-	"changefeed/...", "view/...", "timetravel/...", "compact/...",
+	"changefeed/...", "view/...", "timetravel/...", "compact/...", "cluster/...",
 }
 
 // shared packages are internal ones that any room from group upwards may use.
@@ -163,9 +163,9 @@ var placements = []placement{
 	},
 	{
 		rule:     "programs beside the product use it as an embedder does",
-		packages: []string{"bench/...", "examples/...", "docs/..."},
+		packages: []string{"bench/...", "chaos/...", "examples/...", "docs/..."},
 		mayUse:   []string{anything},
-		reason:   "comparisons and examples put together a hub of their own choosing",
+		reason:   "comparisons, trials and examples put together a hub of their own choosing",
 	},
 }
 
@@ -182,7 +182,7 @@ var restrictions = []restriction{
 	{
 		rule:     "drivers are chosen by programs",
 		packages: []string{"store/*store/...", "outbox/*outbox/...", "changefeed/*feed/..."},
-		usedBy:   []string{root, "store/logstore/...", "internal/app/...", "cmd/...", "bench/...", "examples/...", "prometheantest/..."}, // the hub the embedded one alone, which keeps its documents in another
+		usedBy:   []string{root, "store/logstore/...", "internal/app/...", "cmd/...", "bench/...", "chaos/...", "examples/...", "prometheantest/..."}, // the hub the embedded one alone, which keeps its documents in another
 		remedy:   "take the port as a parameter and let internal/app pass the driver in",
 		reason:   "a driver brings a database client with it, which no library user asked for",
 	},

@@ -30,6 +30,7 @@ type Config struct {
 	Pprof        string
 	Metrics      Metrics
 	Tracing      Tracing
+	Cluster      Cluster
 	DrainTimeout time.Duration
 	// Insecure serves other machines without asking for tokens.
 	Insecure bool
@@ -130,6 +131,9 @@ type Metrics struct{ Namespace string }
 
 // Tracing is where spans go.
 type Tracing struct{ OTLPEndpoint string }
+
+// Cluster is how hubs that share a store reach each other.
+type Cluster struct{ Advertise, CA string }
 
 // Place says where a setting was made, such as "promethean.yaml:3" or "flag
 // --listen".

@@ -120,7 +120,7 @@ p.yaml:1: listen: :7070 can be reached from other machines, and nobody would nee
 		"no map":      {"hello\n", `p.yaml:1: the file: must be a map, not a single value`},
 		"not in the file": {
 			"insecure: true\n",
-			`p.yaml:1: unknown key "insecure"; there are auth, auto_create, changefeeds, drain_timeout, hosts, limits, listen, log, metrics, nats, origins, pprof, store, tls, topics, tracing, views`,
+			`p.yaml:1: unknown key "insecure"; there are auth, auto_create, changefeeds, cluster, drain_timeout, hosts, limits, listen, log, metrics, nats, origins, pprof, store, tls, topics, tracing, views`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

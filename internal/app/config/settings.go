@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"promethean/cluster"
 	"promethean/event"
 )
 
@@ -111,6 +112,8 @@ var settings = []Setting{
 	{Key: "pprof", Usage: "loopback address to serve profiles on; empty is nowhere", value: func(c *Config) value { return textValue{at: &c.Pprof, check: checkLoopback} }},
 	{Key: "metrics.namespace", Usage: "begins the name of every metric of the hub", value: func(c *Config) value { return textValue{at: &c.Metrics.Namespace, check: checkNamespace} }},
 	{Key: "tracing.otlp_endpoint", Usage: "where spans are sent by OTLP over HTTP, such as http://127.0.0.1:4318", value: func(c *Config) value { return textValue{at: &c.Tracing.OTLPEndpoint, check: checkURL} }},
+	{Key: "cluster.advertise", Usage: "how other hubs on the same store reach this one, such as http://10.0.0.5:7070; empty is the address that it serves on", value: func(c *Config) value { return textValue{at: &c.Cluster.Advertise, check: cluster.CheckURL} }},
+	{Key: "cluster.ca", Usage: "PEM file of who signs other hubs' certificates, beside those that the system knows", value: func(c *Config) value { return textValue{at: &c.Cluster.CA} }},
 	{Key: "drain_timeout", Reloads: true, Usage: "how long work under way may take to finish at the end", value: func(c *Config) value { return durationValue{&c.DrainTimeout} }},
 	{Key: "insecure", NotInFile: true, Usage: "serve other machines without asking for tokens", value: func(c *Config) value { return boolValue{&c.Insecure} }},
 }
@@ -150,6 +153,9 @@ func checkLoopback(s string) error {
 	}
 	return nil
 }
+
+// CheckStore says what is wrong with the address of a store.
+func CheckStore(s string) error { return checkStore(s) }
 
 func checkStore(s string) error {
 	scheme, rest, found := strings.Cut(s, "://")
