@@ -18,8 +18,16 @@ RESULTS ?= bin/test-results
 FUZZTIME ?= 10s
 ## SOAK: how long the soak test runs
 SOAK ?= 10m
+## CHAOS_FOR: how long faults are made by chaos
+CHAOS_FOR ?= 5m
+## CHAOS_SEED: what their plan follows from; 0 is by chance
+CHAOS_SEED ?= 0
+## CHAOSFLAGS: more flags for chaos, such as -keep or -plan=20
+CHAOSFLAGS ?=
 ## DEMOFLAGS: more flags for the demo, such as --listen=127.0.0.1:0
 DEMOFLAGS ?=
+## CLUSTERFLAGS: more flags for the cluster, such as -hubs=127.0.0.1:0,127.0.0.1:0
+CLUSTERFLAGS ?=
 ## BENCHFLAGS: more flags for the benchmarks
 BENCHFLAGS ?=
 ## VULNDB: address of the database that vuln asks; by default the public one
@@ -28,14 +36,14 @@ VULNDB ?=
 export GO RESULTS TESTTIMEOUT FUZZTIME VULNDB
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo dist test test-all race fuzz crash soak bench bench-short lint vuln fmt clean testreport
+.PHONY: help build demo cluster dist test test-all race fuzz crash soak chaos bench bench-short lint vuln fmt clean testreport
 
 help: ## list targets and variables
 	@echo 'targets:'
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@echo 'variables:'
-	@awk '/^## [A-Z]+: / { name = $$2; sub(/^## [A-Z]+: /, ""); sub(/:$$/, "", name); text = $$0; \
-		getline; sub(/^[A-Z]+ \?= ?/, ""); printf "  %-12s %s%s\n", name, text, ($$0 == "" || /\$$/ ? "" : " (" $$0 ")") }' $(firstword $(MAKEFILE_LIST))
+	@awk '/^## [A-Z_]+: / { name = $$2; sub(/^## [A-Z_]+: /, ""); sub(/:$$/, "", name); text = $$0; \
+		getline; sub(/^[A-Z_]+ \?= ?/, ""); printf "  %-12s %s%s\n", name, text, ($$0 == "" || /\$$/ ? "" : " (" $$0 ")") }' $(firstword $(MAKEFILE_LIST))
 
 # The program's main package keeps the version in the variable "version".
 # Without -trimpath, which dist has, so that what tests have compiled is reused.
@@ -45,6 +53,11 @@ build: ## build bin/promethean, static and without cgo
 # Ctrl-C ends the demo, and make with it.
 demo: build ## run a hub with live events, and a page on http://127.0.0.1:7070
 	@bin/promethean demo $(DEMOFLAGS)
+
+# Ctrl-C ends all of them, and make with it.
+cluster: build ## run three NATS servers and two hubs on loopback, to try
+	@$(GO) build -o bin/cluster ./examples/cluster
+	@bin/cluster -promethean bin/promethean $(CLUSTERFLAGS)
 
 dist: ## build static programs for linux and darwin into bin/dist, with checksums
 	@scripts/dist "$(VERSION)"
@@ -65,12 +78,15 @@ fuzz: ## run every fuzz target for FUZZTIME
 	@scripts/fuzz
 
 # A folder that is not there yet is left out: the go command refuses to look into it.
-CRASHED := $(patsubst %,./%/...,$(wildcard store group client examples cmd))
+CRASHED := $(patsubst %,./%/...,$(wildcard store group partition client examples cmd))
 crash: ## run the crash tests, and the model of delivery, at full length
 	$(if $(CRASHED),PROMETHEAN_CRASH=long $(GO) test -run 'Crash|^TestModel$$' -count=1 -timeout 60m $(TESTFLAGS) $(CRASHED),@echo 'crash: no package has crash tests')
 
 soak: ## let a hub work for ten minutes with good clients and bad ones (SOAK)
 	PROMETHEAN_SOAK=$(SOAK) $(GO) test ./cmd/promethean -run '^TestSoak$$' -count=1 -timeout 60m -v
+
+chaos: build ## hurt three NATS servers and three hubs for five minutes, and check all promises (CHAOS_FOR, CHAOS_SEED)
+	$(GO) run ./chaos -hub bin/promethean -for $(CHAOS_FOR) -seed $(CHAOS_SEED) $(CHAOSFLAGS)
 
 bench: ## measure us and our peers, and print the ratios
 	$(GO) run ./bench $(BENCHFLAGS)
