@@ -22,6 +22,8 @@ SOAK ?= 10m
 CHAOS_FOR ?= 5m
 ## CHAOS_SEED: what their plan follows from; 0 is by chance
 CHAOS_SEED ?= 0
+## CHAOS_STEPS: how many steps churn takes
+CHAOS_STEPS ?= 10000
 ## CHAOSFLAGS: more flags for chaos, such as -keep or -plan=20
 CHAOSFLAGS ?=
 ## DEMOFLAGS: more flags for the demo, such as --listen=127.0.0.1:0
@@ -36,7 +38,7 @@ VULNDB ?=
 export GO RESULTS TESTTIMEOUT FUZZTIME VULNDB
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo cluster dist test test-all race fuzz crash soak chaos bench bench-short lint vuln fmt clean testreport
+.PHONY: help build demo cluster dist test test-all race fuzz crash soak chaos churn bench bench-short lint vuln fmt clean testreport
 
 help: ## list targets and variables
 	@echo 'targets:'
@@ -87,6 +89,9 @@ soak: ## let a hub work for ten minutes with good clients and bad ones (SOAK)
 
 chaos: build ## hurt three NATS servers and three hubs for five minutes, and check all promises (CHAOS_FOR, CHAOS_SEED)
 	$(GO) run ./chaos -hub bin/promethean -for $(CHAOS_FOR) -seed $(CHAOS_SEED) $(CHAOSFLAGS)
+
+churn: build ## have members of partitioned groups join, leave, die and stall as processes for 10,000 steps (CHAOS_STEPS, CHAOS_SEED)
+	$(GO) run ./chaos -hub bin/promethean -steps $(CHAOS_STEPS) -seed $(CHAOS_SEED) $(CHAOSFLAGS)
 
 bench: ## measure us and our peers, and print the ratios
 	$(GO) run ./bench $(BENCHFLAGS)

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -65,27 +66,50 @@ func TestShort(t *testing.T) {
 			t.Fatalf("CHAOS_FOR: %v", err)
 		}
 	}
-	program := filepath.Join(t.TempDir(), "promethean")
-	if out, err := exec.Command("go", "build", "-o", program, "promethean/cmd/promethean").CombinedOutput(); err != nil {
+	wholeRun(t, length+8*time.Minute, options{length: length})
+}
+
+// TestChurn has the members of two partitioned groups, each a process, join,
+// leave, die and stall at random; CHAOS_STEPS=10000 is the long form.
+func TestChurn(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs a dozen processes for half a minute")
+	}
+	steps := 500
+	if s := os.Getenv("CHAOS_STEPS"); s != "" {
+		var err error
+		if steps, err = strconv.Atoi(s); err != nil || steps <= 0 {
+			t.Fatalf("CHAOS_STEPS: %q is not a number of steps", s)
+		}
+	}
+	wholeRun(t, time.Duration(steps)*100*time.Millisecond+8*time.Minute, options{steps: steps})
+}
+
+// wholeRun does a run with a seed by chance.
+func wholeRun(t *testing.T, patience time.Duration, o options) {
+	t.Helper()
+	o.program = filepath.Join(t.TempDir(), "promethean")
+	if out, err := exec.Command("go", "build", "-o", o.program, "promethean/cmd/promethean").CombinedOutput(); err != nil {
 		t.Fatalf("build the hub: %v\n%s", err, out)
 	}
-	dir, err := os.MkdirTemp("", "chaos") // kept when it fails
-	if err != nil {
+	var err error
+	if o.dir, err = os.MkdirTemp("", "chaos"); err != nil { // kept when it fails
 		t.Fatal(err)
 	}
+	o.seed, o.hubs = uint64(rand.Uint32()), 2
 	var out bytes.Buffer
-	ctx, cancel := context.WithTimeout(context.Background(), length+8*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	ok, err := chaos(ctx, options{program: program, seed: uint64(rand.Uint32()), length: length, hubs: 2, dir: dir}, &out)
+	ok, err := chaos(ctx, o, &out)
 	t.Logf("%s", out.String())
 	if err != nil || !ok {
-		t.Errorf("%v; journals and logs are in %s", err, dir)
+		t.Errorf("%v; journals and logs are in %s", err, o.dir)
 	}
 }
 
 // Who asks wrongly is told so.
 func TestBadInput(t *testing.T) {
-	for _, args := range [][]string{{"-hubs", "0"}, {"-for", "-1s"}, {"-for", "x"}, {"extra"}, {"-no-such-flag"}} {
+	for _, args := range [][]string{{"-hubs", "0"}, {"-for", "-1s"}, {"-for", "x"}, {"-steps", "-1"}, {"extra"}, {"-no-such-flag"}} {
 		if code := start(args); code != 2 {
 			t.Errorf("%q: exit code %d", args, code)
 		}

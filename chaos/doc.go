@@ -8,6 +8,10 @@
 // long. A fault begins when the one before is recovered from, so the moments
 // differ from run to run, and what the processes make of it does too.
 //
+// With -steps there are no faults. Instead the members of two partitioned groups
+// join, leave, die and stall, one of them at each step, some hundred moves a
+// minute; which, follows from the seed and from what became of those before.
+//
 // # What is checked
 //
 // Every worker writes a journal, one line before a call and one after it, so

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"promethean/client"
 	"promethean/event"
 )
 
@@ -205,5 +206,28 @@ func TestRegister(t *testing.T) {
 				t.Errorf("no picture: %v", v.findings)
 			}
 		})
+	}
+}
+
+// What a hub tells of owners is found fault with.
+func TestCompareOwners(t *testing.T) {
+	tell := func(generation, epoch uint64, members ...client.PartitionMember) client.GroupPartitions {
+		return client.GroupPartitions{Generation: generation, Members: members, Partitions: []client.PartitionInfo{{Partition: 0, Epoch: epoch}}}
+	}
+	a, b := client.PartitionMember{ID: "a", Partitions: []int{0}}, client.PartitionMember{ID: "b", Partitions: []int{0}}
+	for _, c := range []struct {
+		name     string
+		was, now client.GroupPartitions
+		wrong    int
+	}{
+		{"nothing before", client.GroupPartitions{}, tell(1, 1, a), 0},
+		{"the next owner", tell(1, 1, a), tell(2, 2, b), 0},
+		{"two owners", tell(1, 1, a), tell(2, 2, a, b), 1},
+		{"an older generation", tell(2, 1, a), tell(1, 1, a), 1},
+		{"an older epoch", tell(2, 2, a), tell(3, 1, a), 1},
+	} {
+		if wrong := compare(c.was, c.now); len(wrong) != c.wrong {
+			t.Errorf("%s: %q", c.name, wrong)
+		}
 	}
 }

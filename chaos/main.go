@@ -41,6 +41,7 @@ func start(args []string) int {
 	f.StringVar(&o.program, "hub", "bin/promethean", "the program that is the hub")
 	f.Uint64Var(&o.seed, "seed", 0, "what the plan of faults follows from; 0 takes one by chance")
 	f.DurationVar(&o.length, "for", 5*time.Minute, "how long faults are made")
+	f.IntVar(&o.steps, "steps", 0, "in place of faults, have members join, leave, die and stall for so many steps")
 	f.IntVar(&o.hubs, "hubs", 3, "how many hubs there are")
 	f.StringVar(&o.dir, "dir", "", "where logs, journals and data go; by default a temporary directory, removed if all is well")
 	f.BoolVar(&o.keep, "keep", false, "keep the directory also if all is well")
@@ -48,8 +49,8 @@ func start(args []string) int {
 	if err := f.Parse(args); err != nil {
 		return 2
 	}
-	if f.NArg() > 0 || o.hubs < 1 || o.length < 0 {
-		fmt.Fprintln(os.Stderr, "chaos: -hubs must be 1 or more, -for not negative, and there are no arguments")
+	if f.NArg() > 0 || o.hubs < 1 || o.length < 0 || o.steps < 0 {
+		fmt.Fprintln(os.Stderr, "chaos: -hubs must be 1 or more, -for and -steps not negative, and there are no arguments")
 		return 2
 	}
 	if o.seed == 0 {

@@ -122,6 +122,18 @@ func (p *process) end(ctx context.Context, patience time.Duration) error {
 	return fmt.Errorf("%s did not end within %v of SIGTERM; see %s", p.name, patience, p.log)
 }
 
+// ask asks the process to end, and lets it take its time; the channel is closed
+// when it is gone. One that had not yet begun to listen dies of it.
+func (p *process) ask() (gone chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.wanted {
+		p.wanted = false
+		_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may be gone
+	}
+	return p.done
+}
+
 // failed says why the process ended by itself, if it did.
 func (p *process) failed() error {
 	p.mu.Lock()

@@ -23,6 +23,7 @@ type options struct {
 	program string
 	seed    uint64
 	length  time.Duration
+	steps   int // of a churn, in place of faults
 	hubs    int
 	dir     string
 	keep    bool // the directory, also if all is well
@@ -42,7 +43,7 @@ type workload struct {
 	parts   int            // partitions of the topics; 0 are 1
 }
 
-// workloads are all that a run does.
+// workloads are all that a run with faults does.
 func workloads(hubs int) (list []workload) {
 	events := workload{topics: []string{"chaos.events"}, groups: []group{{"chaos.events", "pushed"}, {"chaos.events", "pulled"}}}
 	for i := range hubs {
@@ -61,6 +62,12 @@ func workloads(hubs int) (list []workload) {
 		registers.topics, registers.linear = append(registers.topics, topic), append(registers.linear, topic)
 		registers.workers = append(registers.workers, workerConfig{Kind: "register", Topic: topic, First: i, Name: fmt.Sprintf("register%d", i+1)})
 	}
+	return append(list, events, registers, counted(hubs))
+}
+
+// counted are two partitioned groups: one whose members bring hubs of their own,
+// and one at the hubs.
+func counted(hubs int) workload {
 	parted := []group{{"chaos.counted", "counted"}, {"chaos.counted", "divided"}}
 	counts := workload{
 		topics: []string{"chaos.counted"}, parts: 8, groups: parted, owned: parted,
@@ -75,7 +82,7 @@ func workloads(hubs int) (list []workload) {
 	for i := range hubs {
 		counts.workers = append(counts.workers, workerConfig{Kind: "member", Topic: "chaos.counted", Group: "divided", First: i, Name: fmt.Sprintf("member%d", i+1)})
 	}
-	return append(list, events, registers, counts)
+	return counts
 }
 
 // run is one run.
@@ -100,7 +107,12 @@ func (r *run) say(format string, args ...any) {
 // chaos does a run, and says whether all promises held.
 func chaos(ctx context.Context, o options, out io.Writer) (ok bool, err error) {
 	r := &run{asked: o, out: out, began: time.Now(), loads: workloads(o.hubs), faults: make(map[kind]int)}
-	fmt.Fprintf(out, "chaos: seed %d, %v, %d nodes, %d hubs, in %s\n", o.seed, o.length, nodes, o.hubs, o.dir)
+	trouble, rule, long := r.trouble, "everything goes on after a fault", o.length.String()
+	if o.steps > 0 {
+		r.loads = []workload{counted(o.hubs)}
+		trouble, rule, long = r.churn, "everything goes on after a churn", fmt.Sprintf("%d steps", o.steps)
+	}
+	fmt.Fprintf(out, "chaos: seed %d, %s, %d nodes, %d hubs, in %s\n", o.seed, long, nodes, o.hubs, o.dir)
 	if r.fleet, err = newFleet(o.dir, o.program, o.hubs); err != nil {
 		return false, err
 	}
@@ -112,8 +124,8 @@ func chaos(ctx context.Context, o options, out io.Writer) (ok bool, err error) {
 	if err := r.hire(ctx); err != nil {
 		return false, err
 	}
-	if err := r.trouble(ctx); err != nil {
-		r.verdict.add("everything goes on after a fault", "%v", err)
+	if err := trouble(ctx); err != nil {
+		r.verdict.add(rule, "%v", err)
 	}
 	if ctx.Err() != nil {
 		return false, context.Cause(ctx)
@@ -385,19 +397,28 @@ func (r *run) judge(ctx context.Context) error {
 		r.say("%s", g)
 	}
 	r.tell()
-	var faults []string
-	n := 0
-	for _, k := range slices.Sorted(maps.Keys(r.faults)) {
-		faults = append(faults, fmt.Sprintf("%s %d", k, r.faults[k]))
-		n += r.faults[k]
-	}
 	result := "all promises held"
 	if len(r.verdict.findings) > 0 {
 		result = "FAILED, see " + r.asked.dir
 	}
-	fmt.Fprintf(r.out, "chaos: seed %d: %s: %d published, %d delivered, %d redelivered, %d faults (%s), longest recovery %.1fs (%s), longest pause of delivery %.1fs\n",
-		r.asked.seed, result, published, delivered, redelivered, n, strings.Join(faults, ", "), r.worst.Seconds(), r.worstOf.Kind, longest.longest.Seconds())
+	harm := ""
+	if r.asked.steps == 0 {
+		harm = ", " + r.harm()
+	}
+	fmt.Fprintf(r.out, "chaos: seed %d: %s: %d published, %d delivered, %d redelivered%s, longest pause of delivery %.1fs\n",
+		r.asked.seed, result, published, delivered, redelivered, harm, longest.longest.Seconds())
 	return nil
+}
+
+// harm tells of the faults that were made.
+func (r *run) harm() string {
+	var list []string
+	n := 0
+	for _, k := range slices.Sorted(maps.Keys(r.faults)) {
+		list = append(list, fmt.Sprintf("%s %d", k, r.faults[k]))
+		n += r.faults[k]
+	}
+	return fmt.Sprintf("%d faults (%s), longest recovery %.1fs (%s)", n, strings.Join(list, ", "), r.worst.Seconds(), r.worstOf.Kind)
 }
 
 // tell prints the findings.
