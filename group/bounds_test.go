@@ -2,6 +2,7 @@ package group_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -183,4 +184,37 @@ func TestRecoveryEnds(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What a slow group had not yet got to when its owner crashed comes as usual: only
+// about as much as it handles in a second is suspect.
+func TestSlowGroupsHaveFewSuspects(t *testing.T) {
+	in(t, func(w *world) {
+		const handled, most = 200, 64
+		m := w.join("g", group.Settings{}, group.MemberOptions{MaxInFlight: 1})
+		keys := make([]string, 1500)
+		for i := range keys {
+			keys[i] = fmt.Sprint("k", i)
+		}
+		w.publish(keys...)
+		for range handled { // 20 a second
+			d := m.next()
+			time.Sleep(50 * time.Millisecond)
+			m.ack(d)
+		}
+		synctest.Wait()
+		w.crash(1)
+		m = w.join("g", group.Settings{}, group.MemberOptions{})
+		for at := handled; ; at++ {
+			synctest.Wait()
+			first := m.next()
+			if _, ok := m.try(); ok {
+				if suspects := at - handled; suspects == 0 || suspects > most {
+					w.t.Errorf("%d came one at a time", suspects)
+				}
+				return
+			}
+			m.ack(first)
+		}
+	})
 }

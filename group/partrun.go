@@ -35,15 +35,6 @@ type part struct {
 // that is recorded: so far it reads again after a restart.
 const maxForeign = 8192
 
-// ahead is how far the handed mark runs ahead: by about the same number of its
-// own events for a partition as for a whole group.
-func (r *runner) ahead() uint64 {
-	if r.part == nil {
-		return r.e.bounds.handedAhead
-	}
-	return r.e.bounds.handedAhead * uint64(r.part.plan.Count)
-}
-
 // newItem makes the item of an event.
 func (r *runner) newItem(ev event.Event) *item {
 	it := newItem(ev)

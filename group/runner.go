@@ -14,7 +14,7 @@ import (
 
 // bounds of what a runner holds; see docs/delivery.md.
 type bounds struct {
-	handedAhead uint64 // how far the handed mark runs ahead
+	handedAhead uint64 // how far the handed mark runs ahead at most
 	references  int    // items
 	ranges      int    // settled ranges above the floor
 	perKey      int    // waiting behind one key
@@ -57,6 +57,8 @@ type runner struct {
 	looked  time.Time // when it was asked where the topic begins
 	look    time.Time // when a full runner looks below again
 	first   uint64    // what lies below it is gone, as far as we know
+	lead    uint64    // how far the handed mark runs ahead now
+	raised  time.Time // when it was raised last
 	mark    uint64    // while not 0: suspects lie at or below it, and come first
 	counted uint64    // what lies at or below it counts one delivery at least
 

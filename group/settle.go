@@ -108,6 +108,37 @@ func (r *runner) put(rec *record) bool {
 	return true
 }
 
+// The handed mark is raised about every paceFrom to paceTo, and runs ahead by as
+// many events as are handed out in that time, within bounds. After a crash
+// whatever lies below it is suspect and comes one at a time: a group that is slow
+// has few.
+const (
+	minLead  = 32
+	paceFrom = 250 * time.Millisecond
+	paceTo   = 2 * time.Second
+)
+
+// pace looks how long the last mark sufficed. mu must be held.
+func (r *runner) pace(now time.Time) {
+	switch took := now.Sub(r.raised); {
+	case r.raised.IsZero() || took > paceTo:
+		r.lead /= 2
+	case took < paceFrom:
+		r.lead *= 2
+	}
+	r.lead = min(max(r.lead, minLead), r.e.bounds.handedAhead)
+	r.raised = now
+}
+
+// ahead is how far the handed mark runs ahead: by about the same number of its
+// own events for a partition as for a whole group. mu must be held.
+func (r *runner) ahead() uint64 {
+	if r.part == nil {
+		return r.lead
+	}
+	return r.lead * uint64(r.part.plan.Count)
+}
+
 // gather takes what the next record is made of. mu must be held.
 func (r *runner) gather() *record {
 	rec := &record{
@@ -123,6 +154,7 @@ func (r *runner) gather() *record {
 	rec.dead = slices.Clone(r.dead[:n])
 	r.dead = slices.Delete(r.dead, 0, n)
 	if r.mark == 0 && r.top+r.ahead()/2 > r.cur.Handed && !r.closed && r.own.owned {
+		r.pace(time.Now())
 		rec.handed = r.top + r.ahead()
 	}
 	r.gatherForeign(rec)
