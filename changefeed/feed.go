@@ -347,29 +347,27 @@ func (f *Feed) event(c *Change) (e event.Event, err error) {
 	return e, nil
 }
 
-// publish stores events in order. If they are refused as a whole, one after the
-// other is tried, so that it is known which it was.
+// publish stores events in order. If they are refused as a whole they are tried
+// in halves, so that it is known which it was, and those before it are stored.
 func (f *Feed) publish(ctx context.Context, events []event.Event) error {
 	got, err := f.bus.Publish(ctx, events...)
-	if err == nil {
+	switch {
+	case err == nil:
 		f.stored(got)
 		return nil
-	}
-	if passing(ctx, err) {
+	case passing(ctx, err):
 		return fmt.Errorf("publish to %s: %w", f.o.Topic, err)
-	}
-	for i := range events {
-		got, err := f.bus.Publish(ctx, events[i])
-		switch {
-		case err == nil:
-			f.stored(got)
-		case passing(ctx, err) || !f.o.SkipRefused:
-			return fmt.Errorf("publish key %q to %s: %w", events[i].Key, f.o.Topic, err)
-		default:
-			f.refused(events[i].Key, err)
+	case len(events) > 1:
+		half := len(events) / 2
+		if err := f.publish(ctx, events[:half]); err != nil {
+			return err
 		}
+		return f.publish(ctx, events[half:])
+	case f.o.SkipRefused:
+		f.refused(events[0].Key, err)
+		return nil
 	}
-	return nil
+	return fmt.Errorf("publish key %q to %s: %w", events[0].Key, f.o.Topic, err)
 }
 
 // passing says whether an error is about the hub and the moment, and not about
