@@ -136,12 +136,9 @@ func loader(file string, given map[string]string) (func() (*config.Config, error
 	return func() (*config.Config, error) {
 		c, err := config.Load(config.Source{File: file, Env: os.LookupEnv, Flags: given})
 		var wrong config.Problems
-		var unbuilt config.Unbuilt
 		switch {
 		case errors.As(err, &wrong):
 			return nil, misused{advised{err, "docs/serve.md lists all settings; 'promethean serve --help' those that are flags"}}
-		case errors.As(err, &unbuilt):
-			return nil, err
 		case errors.Is(err, fs.ErrNotExist):
 			return nil, misused{err}
 		}

@@ -24,6 +24,8 @@ type Config struct {
 	Limits       Limits
 	Topics       []Topic // in the order of the file
 	Views        []View  // so are these
+	Changefeeds  []Changefeed
+	Outboxes     []Outbox
 	AutoCreate   bool
 	TLS          TLS
 	Log          Log
@@ -156,11 +158,6 @@ func (p Problem) Error() string { return p.Place + ": " + p.What }
 type Problems []Problem
 
 func (p Problems) Error() string { return lines(p) }
-
-// Unbuilt is settings that ask for what this version does not have.
-type Unbuilt []Problem
-
-func (p Unbuilt) Error() string { return lines(p) }
 
 func lines(list []Problem) string {
 	var b strings.Builder

@@ -120,7 +120,7 @@ p.yaml:1: listen: :7070 can be reached from other machines, and nobody would nee
 		"no map":      {"hello\n", `p.yaml:1: the file: must be a map, not a single value`},
 		"not in the file": {
 			"insecure: true\n",
-			`p.yaml:1: unknown key "insecure"; there are auth, auto_create, changefeeds, cluster, drain_timeout, hosts, limits, listen, log, metrics, nats, origins, pprof, store, tls, topics, tracing, views`,
+			`p.yaml:1: unknown key "insecure"; there are auth, auto_create, changefeeds, cluster, drain_timeout, hosts, limits, listen, log, metrics, nats, origins, outboxes, pprof, store, tls, topics, tracing, views`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -133,21 +133,6 @@ p.yaml:1: listen: :7070 can be reached from other machines, and nobody would nee
 				t.Errorf("got\n%s\nwant\n%s", got, c.want)
 			}
 		})
-	}
-}
-
-func TestWhatIsNotBuiltIsRefused(t *testing.T) {
-	_, err := load(t, "changefeeds: {processes: {}}\n", Source{})
-	var u Unbuilt
-	if !errors.As(err, &u) {
-		t.Fatalf("%v", err)
-	}
-	want := "p.yaml:1: changefeeds.processes is not built yet: leave it out"
-	if got := said(err); got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
-	}
-	if _, err := load(t, "views: {}\nchangefeeds:\n", Source{}); err != nil {
-		t.Errorf("nothing is asked for: %v", err)
 	}
 }
 
@@ -293,7 +278,7 @@ func FuzzFile(f *testing.F) {
 		r := &reader{c: c, name: "p.yaml"}
 		r.read([]byte(text))
 		r.agree()
-		if len(r.problems)+len(r.unbuilt) > 0 {
+		if len(r.problems) > 0 {
 			return
 		}
 		out, err := c.YAML()

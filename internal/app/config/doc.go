@@ -12,10 +12,9 @@
 //
 // Nothing is ignored: a key that is unknown, doubled or of the wrong kind, and a
 // value that is refused, is a [Problem] that names the file and the line, and
-// all of them are reported at once ([Problems]). Settings whose feature does not
-// exist yet are reported as [Unbuilt]. Variables that name no setting are
-// somebody else's.
+// all of them are reported at once ([Problems]). Variables that name no setting
+// are somebody else's.
 //
-// The file holds no secrets, only the names of variables or files that do. What
+// The file needs to hold no secrets, only the names of variables or files that do. What
 // an address carries is left out by [Redact] wherever it is shown.
 package config

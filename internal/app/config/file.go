@@ -25,7 +25,6 @@ type reader struct {
 	c        *Config
 	name     string // of the file, as given
 	problems Problems
-	unbuilt  Unbuilt
 }
 
 // readFile reads the file at a path.
@@ -83,10 +82,6 @@ func (r *reader) place(n *yaml.Node) string { return r.name + ":" + strconv.Itoa
 
 func (r *reader) wrong(n *yaml.Node, format string, args ...any) {
 	r.problems = append(r.problems, Problem{r.place(n), fmt.Sprintf(format, args...)})
-}
-
-func (r *reader) later(n *yaml.Node, format string, args ...any) {
-	r.unbuilt = append(r.unbuilt, Problem{r.place(n), fmt.Sprintf(format, args...) + " is not built yet: leave it out"})
 }
 
 // resolve follows an alias. The result keeps the line of where it is used.
@@ -158,6 +153,7 @@ var special = map[string]func(r *reader, n *yaml.Node, path string){
 	"topics":            (*reader).topics,
 	"views":             (*reader).views,
 	"changefeeds":       (*reader).changefeeds,
+	"outboxes":          (*reader).outboxes,
 }
 
 // section reads a map of settings and of sections below it.

@@ -16,7 +16,7 @@ type Source struct {
 	Flags map[string]string
 }
 
-// Load gathers the settings. The error is [Problems], [Unbuilt], or that of
+// Load gathers the settings. The error is [Problems], or that of
 // reading the file.
 func Load(from Source) (*Config, error) {
 	c := defaults()
@@ -40,11 +40,8 @@ func Load(from Source) (*Config, error) {
 		}
 	}
 	r.agree()
-	switch {
-	case len(r.problems) > 0:
+	if len(r.problems) > 0 {
 		return nil, r.problems
-	case len(r.unbuilt) > 0:
-		return nil, r.unbuilt
 	}
 	return c, nil
 }
@@ -112,6 +109,9 @@ func Differences(from, to *Config) (keys []string) {
 	if !reflect.DeepEqual(placeless(from.Views), placeless(to.Views)) {
 		keys = append(keys, "views")
 	}
+	if !reflect.DeepEqual(from.inflow(), to.inflow()) {
+		keys = append(keys, "changefeeds or outboxes")
+	}
 	return keys
 }
 
@@ -146,5 +146,5 @@ func KeepFixed(c, was *Config) {
 	if c.TLS.On() != was.TLS.On() {
 		c.TLS = was.TLS
 	}
-	c.Views = was.Views
+	c.Views, c.Changefeeds, c.Outboxes = was.Views, was.Changefeeds, was.Outboxes
 }

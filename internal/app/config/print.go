@@ -56,6 +56,7 @@ func (c *Config) YAML() ([]byte, error) {
 	if len(c.Views) > 0 {
 		put(root, "views", viewsNode(c.Views))
 	}
+	c.inflowNodes(root)
 	var b bytes.Buffer
 	e := yaml.NewEncoder(&b)
 	e.SetIndent(2)

@@ -166,11 +166,6 @@ func (r *reader) indexes(n *yaml.Node, path string) (list []store.Index) {
 	return list
 }
 
-// changefeeds reads what is not built yet: a section that has anything in it.
-func (r *reader) changefeeds(n *yaml.Node, path string) {
-	r.pairs(n, path, func(k, _ *yaml.Node) { r.later(k, "%s", join(path, k.Value)) })
-}
-
 // faults takes apart what is wrong with a view.
 func faults(err error) (list []*jqview.Fault) {
 	if err == nil {
