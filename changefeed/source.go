@@ -100,6 +100,8 @@ type SourceStatus struct {
 	LagBytes int64
 	// Server names the server and its version.
 	Server string
+	// Warning is what somebody should look after; empty if all is well.
+	Warning string
 }
 
 // Tokens keeps the places of feeds.
