@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"slices"
 	"strings"
@@ -52,7 +53,7 @@ func NewSet(o SetOptions) *Set {
 }
 
 // Open connects to a source, and to where its place is kept. It must not wait
-// for a server.
+// for a server. Tokens that are an [io.Closer] are closed after the source.
 type Open func() (Source, Tokens, error)
 
 // Add puts a feed into the set, and runs it as soon as it may.
@@ -193,11 +194,14 @@ func (k *keeper) acquire(ctx context.Context) (t tenure, err error) {
 }
 
 // serve runs the feed until the set ends, or the right to run it.
-func (k *keeper) serve(ctx context.Context, t tenure) error {
+func (k *keeper) serve(ctx context.Context, t tenure) (err error) {
 	src, tokens, err := k.open()
 	if err != nil {
 		k.release(t)
 		return err
+	}
+	if c, ok := tokens.(io.Closer); ok {
+		defer func() { err = errors.Join(err, c.Close()) }()
 	}
 	o := k.o
 	o.Tokens = tokens

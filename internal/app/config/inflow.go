@@ -59,7 +59,7 @@ type Changefeed struct {
 	Resnapshot   bool
 	Refused      string // wait or skip
 	MaxSlotBytes int
-	DropSlot     bool // rather than let the server's disk fill up
+	DropSlotOver int // rather than let the server's disk fill up
 	// Place is where the file names it.
 	Place string
 }
@@ -122,7 +122,7 @@ func (f *Changefeed) fields() []field {
 		{"resnapshot", boolValue{&f.Resnapshot}},
 		{"refused", textValue{at: &f.Refused, check: oneOf("wait", "skip")}},
 		{"max_slot_bytes", sizeValue{&f.MaxSlotBytes, 0, math.MaxInt64}},
-		{"drop_slot", boolValue{&f.DropSlot}},
+		{"drop_slot_over", sizeValue{&f.DropSlotOver, 0, math.MaxInt64}},
 	}...)
 }
 
@@ -140,11 +140,11 @@ func (o *Outbox) fields() []field {
 	}...)
 }
 
-var slots = regexp.MustCompile(`^[a-z0-9_]{1,63}$`)
+var slots = regexp.MustCompile(`^[a-z0-9_]{1,61}$`)
 
 func checkSlot(s string) error {
 	if !slots.MatchString(s) {
-		return errors.New("the name of a slot has 1 to 63 small letters, digits and _")
+		return errors.New("the name of a slot has 1 to 61 small letters, digits and _")
 	}
 	return nil
 }
@@ -264,7 +264,7 @@ func (r *reader) changefeeds(n *yaml.Node, path string) {
 // Keys that one kind of database has.
 var (
 	ofMongo    = []string{"database", "full_document"}
-	ofPostgres = []string{"slot", "publication", "max_slot_bytes", "drop_slot"}
+	ofPostgres = []string{"slot", "publication", "max_slot_bytes", "drop_slot_over"}
 )
 
 // apply wants no key that belongs to the other kind of database.
