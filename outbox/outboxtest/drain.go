@@ -1,0 +1,3 @@
+package outboxtest
+
+var drainCases []Case
