@@ -68,6 +68,17 @@ func (e *Error) Is(target error) bool {
 	return ok && t.Code != "" && t.Code == e.Code && t.Status == 0 && t.Message == ""
 }
 
+// ErrorCode is Code, for packages that do not know this one.
+func (e *Error) ErrorCode() string { return e.Code }
+
+// EventIndex is Index, for packages that do not know this one.
+func (e *Error) EventIndex() (i int, ok bool) {
+	if e.Index == nil {
+		return 0, false
+	}
+	return *e.Index, true
+}
+
 // Temporary says whether the same request may succeed later.
 func (e *Error) Temporary() bool {
 	switch e.Code {
