@@ -38,7 +38,7 @@ func TestAPIPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := serve(t, gateway.Options{Metrics: http.NotFoundHandler()})
+	s := serveInflow(t, &gateway.Options{Metrics: http.NotFoundHandler()})
 	p := &page{served: s, text: string(text), known: make(map[string]string)}
 	p.table("routes", p.routeTable())
 	p.table("codes", codeTable())

@@ -21,11 +21,13 @@ import (
 	"time"
 
 	"promethean"
+	"promethean/changefeed"
 	"promethean/cluster"
 	"promethean/compact"
 	"promethean/gateway/auth"
 	"promethean/gateway/internal/ws"
 	"promethean/internal/pool"
+	"promethean/outbox"
 	"promethean/partition"
 	"promethean/schema"
 	"promethean/store"
@@ -64,6 +66,11 @@ type Options struct {
 	// Views are the read models that are served. Default nil: views are
 	// unsupported. Close it after the gateway.
 	Views *view.Set
+	// Changefeeds and Outboxes are what this hub takes from databases. Default nil:
+	// there are none. Close them before the gateway: they publish by its
+	// [Gateway.Bus].
+	Changefeeds *changefeed.Set
+	Outboxes    *outbox.Set
 	// Reduce says how the events of a topic become a state where the caller does
 	// not: replace or merge; "" is replace. Default nil: replace.
 	Reduce func(topic string) string
@@ -214,6 +221,10 @@ func (g *Gateway) rates() *rates { return g.bounds.Load() }
 
 // ServeHTTP implements [http.Handler].
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) { g.serve(w, r) }
+
+// Bus is what callers publish through: the hub, with what is asked of events
+// before it. What comes in by other ways than a connection goes through it too.
+func (g *Gateway) Bus() promethean.Bus { return g.bus }
 
 // Drain fails readiness and refuses new work, and ends connections that have
 // subscriptions, whose leases return. Requests that are under way go on; the

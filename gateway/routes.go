@@ -223,6 +223,28 @@ func administration() []route {
 		{method: "GET", path: "/ops/cluster", action: auth.Admin, handle: listHubs, doc: operation{
 			summary: "The hubs that share the engine, this one included.", answer: "Hubs", example: example{path: "/ops/cluster"},
 		}},
+		{method: "GET", path: "/ops/changefeeds", action: auth.Admin, handle: listFeeds, doc: operation{
+			summary: "The change feeds of this hub, and how they are doing.", answer: "Changefeeds", example: example{path: "/ops/changefeeds"},
+		}},
+		{method: "POST", path: "/ops/changefeeds/{name}/resync", action: auth.Admin, handle: resyncFeed, doc: operation{
+			summary: "Have a change feed forget its place and begin anew, with a snapshot if it takes one.", answer: "Changefeed", status: http.StatusAccepted,
+			codes: []wire.Code{wire.NotFound, wire.Unavailable}, example: example{path: "/ops/changefeeds/processes/resync"},
+		}},
+		{method: "GET", path: "/ops/outboxes", action: auth.Admin, handle: listOutboxes, doc: operation{
+			summary: "The outboxes that this hub drains, and how they are doing.", answer: "Outboxes", example: example{path: "/ops/outboxes"},
+		}},
+		{method: "GET", path: "/ops/outboxes/{name}/errors", action: auth.Admin, handle: listOutboxErrors, doc: operation{
+			summary: "The rows of an outbox that could not be published, those that wait for a person first.", params: []param{limitParam}, answer: "OutboxErrors",
+			codes: []wire.Code{wire.NotFound, wire.Unavailable}, example: example{path: "/ops/outboxes/shop/errors"},
+		}},
+		{method: "POST", path: "/ops/outboxes/{name}/retry", action: auth.Admin, handle: retryOutbox, doc: operation{
+			summary: "Have rows of an outbox that could not be published tried again at once: those named, or all.", body: "OutboxRows", optional: true, answer: "OutboxRetried",
+			codes: []wire.Code{wire.BadJSON, wire.NotFound, wire.BatchTooLarge, wire.Unavailable}, example: example{path: "/ops/outboxes/shop/retry", body: `{"ids":["0190a6d2-7b4c-7e8f-9a0b-1c2d3e4f5a6b"]}`},
+		}},
+		{method: "POST", path: "/ops/outboxes/{name}/discard", action: auth.Admin, handle: discardOutbox, doc: operation{
+			summary: "Remove rows of an outbox that could not be published: they never will be, and those behind them go on.", body: "OutboxRows", answer: "OutboxDiscarded",
+			codes: []wire.Code{wire.BadJSON, wire.NotFound, wire.BatchTooLarge, wire.Unavailable}, example: example{path: "/ops/outboxes/shop/discard", body: `{"ids":["0190a6d2-7b4c-7e8f-9a0b-1c2d3e4f5a6b"]}`},
+		}},
 		{method: "GET", path: "/metrics", action: auth.Admin, steady: true, handle: metrics, doc: operation{
 			summary: "Metrics in the text format of Prometheus.", answer: "Text", answerType: "text/plain", codes: []wire.Code{wire.NotFound}, example: example{path: "/metrics"},
 		}},

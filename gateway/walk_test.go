@@ -143,10 +143,11 @@ func TestWalkAccess(t *testing.T) {
 // The document is a valid one, all routes are in it, and requests and answers
 // are as it says.
 func TestOpenAPI(t *testing.T) {
-	s := serve(t, gateway.Options{Views: view.NewSet(), Version: "1.2.3", Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	o := gateway.Options{Views: view.NewSet(), Version: "1.2.3", Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain")
 		_, _ = io.WriteString(w, "up 1\n")
-	})})
+	})}
+	s := serveInflow(t, &o)
 	_, _, text := s.raw("GET", "/openapi.json", "")
 	doc, err := libopenapi.NewDocument([]byte(text))
 	if err != nil {

@@ -194,7 +194,7 @@ Exit code 0 means done, 1 failed, 2 used wrongly.`,
 			a.pubCommand(), a.subCommand(), a.tailCommand(), a.historyCommand(), a.atCommand(), a.replayCommand(), a.exportCommand(), a.importCommand(),
 		}},
 		{"steer", "Look at a hub and steer it:", []*cobra.Command{
-			a.topicsCommand(), a.groupsCommand(), a.lagCommand(), a.cursorCommand(), a.dlqCommand(), a.schemaCommand(), a.viewCommand(),
+			a.topicsCommand(), a.groupsCommand(), a.lagCommand(), a.cursorCommand(), a.dlqCommand(), a.schemaCommand(), a.viewCommand(), a.changefeedCommand(), a.outboxCommand(),
 		}},
 		{"sources", "Check sources:", []*cobra.Command{a.lintCommand()}},
 		{"data", "Work on data that no hub has open:", []*cobra.Command{

@@ -95,3 +95,23 @@ func fixed(cmd *cobra.Command, flag string, values ...string) {
 		panic(err) // the flag is defined by the caller
 	}
 }
+
+// completeFirst completes the first argument with names that the hub gives.
+func (a *app) completeFirst(names func(context.Context, *client.Client) ([]string, error)) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		c, err := a.remote.connect()
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		ctx, cancel := context.WithTimeout(cmd.Context(), completionWait)
+		defer cancel()
+		list, err := names(ctx, c)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return list, cobra.ShellCompDirectiveNoFileComp
+	}
+}

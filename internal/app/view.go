@@ -79,7 +79,7 @@ one a line; --where keeps those in which an indexed field has a value.`,
 		Example: `  promethean view get processes dev:stt:1
   promethean view get processes --where status=alive --where host=dev --limit 10`,
 		Args:              takes("VIEW", "[KEY]"),
-		ValidArgsFunction: a.completeViews,
+		ValidArgsFunction: a.completeFirst(viewNames),
 	}
 	cmd.Flags().StringArrayVar(&filters, "where", nil, "field=value that documents must have; several narrow it down")
 	cmd.Flags().IntVar(&offset, "offset", 0, "leave out so many")
@@ -127,29 +127,16 @@ one a line; --where keeps those in which an indexed field has a value.`,
 	return cmd
 }
 
-// completeViews completes the first argument with the names of collections.
-func (a *app) completeViews(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	c, err := a.remote.connect()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), completionWait)
-	defer cancel()
+// viewNames are those of collections.
+func viewNames(ctx context.Context, c *client.Client) (names []string, err error) {
 	views, err := c.Views(ctx)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	var names []string
 	for _, v := range views {
 		for _, x := range v.Collections {
 			names = append(names, x.Name)
 		}
 	}
 	slices.Sort(names)
-	return names, cobra.ShellCompDirectiveNoFileComp
+	return names, err
 }
 
 // rebuildPoll is how often the hub is asked how far a rebuild is.
@@ -170,7 +157,7 @@ With --from snapshot it begins with the snapshots of the topic, which is quicker
 where a key has many events.`,
 		Example:           "  promethean view rebuild processes\n  promethean view rebuild processes --from snapshot",
 		Args:              takes("VIEW"),
-		ValidArgsFunction: a.completeViews,
+		ValidArgsFunction: a.completeFirst(viewNames),
 	}
 	cmd.Flags().StringVar(&from, "from", "earliest", "where to begin: earliest or snapshot")
 	cmd.Flags().BoolVar(&background, "background", false, "do not wait until it is done")

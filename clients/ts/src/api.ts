@@ -5,6 +5,7 @@ import { brokenOff, parse, unreachable, type Http } from './http.js';
 import { rawOfDeliveries, rawOfEvent, rawOfEvents } from './raw.js';
 import { Schemas } from './schemas.js';
 import { Views } from './views.js';
+import type { ChangefeedInfo, OutboxInfo, OutboxRow } from './inflow.js';
 import type { GroupPartitions } from './parted.js';
 import type { GroupSettings } from './subscription.js';
 
@@ -394,6 +395,36 @@ export abstract class Api {
    */
   async groupPartitions(group?: string, topic?: string, options: CallOptions = {}): Promise<GroupPartitions[]> {
     return (await this.http.json<{ groups: GroupPartitions[] }>('GET', '/ops/partitions', { query: { group, topic }, ...options })).groups;
+  }
+
+  /** How the change feeds of the hub are doing. */
+  async changefeeds(options: CallOptions = {}): Promise<ChangefeedInfo[]> {
+    return (await this.http.json<{ changefeeds: ChangefeedInfo[] }>('GET', '/ops/changefeeds', options)).changefeeds;
+  }
+
+  /** Has a change feed forget its place and begin anew. */
+  resyncChangefeed(name: string, options: CallOptions = {}): Promise<ChangefeedInfo> {
+    return this.http.json('POST', `/ops/changefeeds/${enc(name)}/resync`, options);
+  }
+
+  /** How the outboxes that the hub drains are doing. */
+  async outboxes(options: CallOptions = {}): Promise<OutboxInfo[]> {
+    return (await this.http.json<{ outboxes: OutboxInfo[] }>('GET', '/ops/outboxes', options)).outboxes;
+  }
+
+  /** Rows that could not be published, those that wait for a person first. */
+  async outboxErrors(name: string, limit?: number, options: CallOptions = {}): Promise<OutboxRow[]> {
+    return (await this.http.json<{ rows: OutboxRow[] }>('GET', `/ops/outboxes/${enc(name)}/errors`, { query: { limit }, ...options })).rows;
+  }
+
+  /** Has rows that could not be published tried again: those with these ids, or all. */
+  async retryOutbox(name: string, ids?: string[], options: CallOptions = {}): Promise<number> {
+    return (await this.http.json<{ retried: number }>('POST', `/ops/outboxes/${enc(name)}/retry`, { body: ids && { ids }, ...options })).retried;
+  }
+
+  /** Removes rows that could not be published; those behind them go on. */
+  async discardOutbox(name: string, ids: string[], options: CallOptions = {}): Promise<number> {
+    return (await this.http.json<{ discarded: number }>('POST', `/ops/outboxes/${enc(name)}/discard`, { body: { ids }, ...options })).discarded;
   }
 
   /** Makes a group. */

@@ -28,6 +28,7 @@ export type { BackoffOptions } from './backoff.js';
 export type { Delivery } from './delivery.js';
 export type { GroupSettings, Handler, StopOptions, SubscribeOptions, Subscription } from './subscription.js';
 export type { GroupPartitions, PartitionInfo, PartitionMember, Rebalance } from './parted.js';
+export type { ChangefeedInfo, OutboxInfo, OutboxRow } from './inflow.js';
 export type { TailOptions } from './tail.js';
 export type { WebSocketConstructor, WebSocketLike } from './socket.js';
 export { Api } from './api.js';
