@@ -167,6 +167,7 @@ func TestCommandsOfTheContract(t *testing.T) {
 		"dlq list", "dlq show", "dlq replay", "history", "at", "schema add", "schema list", "schema show",
 		"schema check", "schema diff", "schema cutover", "bench", "check", "log dump", "backup", "restore", "lint",
 		"view list", "view get", "view rebuild", "migrate",
+		"changefeed status", "changefeed resync", "outbox status", "outbox errors", "outbox retry", "outbox discard",
 	} {
 		if !have[name] {
 			t.Errorf("there is no %s", name)
