@@ -5,8 +5,12 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"promethean/outbox/outboxtest"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func memory(testing.TB) outboxtest.Harness {
 	m := outboxtest.NewMemory()
@@ -18,3 +22,5 @@ func memory(testing.TB) outboxtest.Harness {
 }
 
 func TestMemory(t *testing.T) { outboxtest.Run(t, memory) }
+
+func TestMemoryModel(t *testing.T) { outboxtest.Model(t, memory) }
