@@ -1,0 +1,79 @@
+package pgoutbox
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"promethean/event"
+	"promethean/outbox"
+)
+
+// Stats implements [outbox.Store]. It reads indexes of rows that are not sent.
+func (s *Store) Stats(ctx context.Context) (outbox.Stats, error) {
+	var st outbox.Stats
+	err := errNoPool
+	if s.pool != nil {
+		var age *int64
+		err = s.pool.QueryRow(ctx, s.sql.stats).Scan(&st.Pending, &st.Claimed, &st.Failed, &st.Refused, &age)
+		if age != nil {
+			st.Oldest = time.Duration(*age) * time.Microsecond
+		}
+	}
+	if err != nil {
+		return outbox.Stats{}, fmt.Errorf("count rows of outbox %s: %w", s.table, err)
+	}
+	return st, nil
+}
+
+// Errors implements [outbox.Store].
+func (s *Store) Errors(ctx context.Context, limit int) ([]outbox.Refused, error) {
+	list, err := s.listErrors(ctx, max(limit, 0))
+	if err != nil {
+		return nil, fmt.Errorf("list errors of outbox %s: %w", s.table, err)
+	}
+	return list, nil
+}
+
+func (s *Store) listErrors(ctx context.Context, limit int) ([]outbox.Refused, error) {
+	if s.pool == nil {
+		return nil, errNoPool
+	}
+	rows, err := s.pool.Query(ctx, s.sql.errors, limit)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (outbox.Refused, error) {
+		var (
+			r  outbox.Refused
+			at *time.Time // somebody may have written the row by hand
+		)
+		err := row.Scan((*[16]byte)(&r.ID), &r.Topic, &r.Key, (*string)(&r.State), &r.Attempts, &r.Error, &at)
+		if at != nil {
+			r.At = *at
+		}
+		return r, err
+	})
+}
+
+// Retry implements [outbox.Store]. It wakes drainers.
+func (s *Store) Retry(ctx context.Context, ids ...event.ID) (int, error) {
+	s.lookAtAll()
+	var which *string
+	if len(ids) > 0 {
+		list := idArray(ids)
+		which = &list
+	}
+	return s.change(ctx, "retry rows", true, s.sql.retry, which)
+}
+
+// Discard implements [outbox.Store]. It wakes drainers.
+func (s *Store) Discard(ctx context.Context, ids ...event.ID) (int, error) {
+	if len(ids) == 0 {
+		return 0, nil
+	}
+	s.lookAtAll()
+	return s.change(ctx, "discard rows", true, s.sql.discard, idArray(ids))
+}

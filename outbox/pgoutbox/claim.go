@@ -1,0 +1,170 @@
+package pgoutbox
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"promethean/event"
+	"promethean/outbox"
+)
+
+// Figures of claims.
+const (
+	// minLook is how many due rows a claim looks at first, at least; after
+	// that ever more, if keys are held up.
+	minLook, maxLook = 400, 25_600
+	// slow is what a whole look may take before the next ones are shortened.
+	slow = 25 * time.Millisecond
+)
+
+// scan is what claims remember of earlier ones.
+//
+// Rows that were claimed or sent leave dead entries in the index until it is
+// vacuumed, and rows behind one that has failed are looked at by every claim. If
+// there are so many that a whole look is slow, claims begin where that one found
+// its first free row, for ten times as long as it took, and then look at the
+// whole again. What is before the beginning holds up its key meanwhile, so that
+// order is kept.
+type scan struct {
+	empty bool      // the last claim found nothing
+	from  int64     // where to begin
+	until time.Time // how long to begin there
+}
+
+func (s *Store) plan() scan {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.scan
+	if time.Now().After(p.until) {
+		p.from = 0
+	}
+	return p
+}
+
+// learn notes what a claim has met. A look from the middle that found less than
+// was asked for does not count as one that found nothing.
+func (s *Store) learn(p scan, taken []int64, took time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.scan.empty = len(taken) == 0
+	switch {
+	case len(taken) == 0:
+		s.scan.from = 0
+	case p.from == 0 && took > slow:
+		s.scan.from, s.scan.until = taken[0], time.Now().Add(10*took)
+	}
+}
+
+// lookAtAll has the next claim look at all rows, since some may be due again.
+func (s *Store) lookAtAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.scan = scan{}
+}
+
+// ClaimBatch implements [outbox.Store]. See the package comment on claims. If the
+// last claim found nothing it first looks, by one query, whether there is
+// anything now.
+func (s *Store) ClaimBatch(ctx context.Context, owner string, n int, lease time.Duration) ([]outbox.Row, error) {
+	if err := outbox.CheckClaim(owner, n, lease); err != nil {
+		return nil, err
+	}
+	if s.pool == nil {
+		return nil, s.claimError(errNoPool)
+	}
+	p := s.plan()
+	if p.empty {
+		var some bool
+		if err := s.pool.QueryRow(ctx, s.sql.peek).Scan(&some); err != nil || !some {
+			return nil, s.claimError(err)
+		}
+	}
+	c := claim{sql: s.sql.claim, owner: owner, n: n, lease: lease}
+	err := s.withTx(ctx, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, s.sql.enter); err != nil {
+			return err
+		}
+		start := time.Now()
+		err := c.fill(ctx, tx, p.from)
+		if err == nil && p.from > 0 && len(c.rows) == 0 {
+			p.from, start = 0, time.Now()
+			err = c.fill(ctx, tx, 0)
+		}
+		if err == nil {
+			s.learn(p, c.taken, time.Since(start))
+		}
+		return err
+	})
+	if err != nil {
+		return nil, s.claimError(err)
+	}
+	return c.rows, nil
+}
+
+func (s *Store) claimError(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("claim rows of outbox %s: %w", s.table, err)
+}
+
+// claim is one call of ClaimBatch.
+type claim struct {
+	sql   string
+	owner string
+	n     int
+	lease time.Duration
+	rows  []outbox.Row
+	taken []int64 // their numbers
+}
+
+// fill takes rows from a number on, looking further while those that it has seen
+// are held up.
+func (c *claim) fill(ctx context.Context, tx pgx.Tx, from int64) error {
+	for look := max(minLook, 2*c.n); ; look = max(look, min(4*look, maxLook)) {
+		seen, last, err := c.step(ctx, tx, from, look)
+		if err != nil {
+			return err
+		}
+		if seen < look || len(c.rows) >= c.n {
+			return nil
+		}
+		from = last + 1
+	}
+}
+
+// step runs the statement once and says how many rows it has looked at, and the
+// number of the last.
+func (c *claim) step(ctx context.Context, tx pgx.Tx, from int64, look int) (seen int, last int64, err error) {
+	taken := array(c.taken, func(n int64) string { return strconv.FormatInt(n, 10) })
+	rows, err := tx.Query(ctx, c.sql, from, look, c.n-len(c.rows), c.owner, micros(c.lease), taken)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var (
+			n                          *int64
+			id                         *[16]byte
+			ts                         *int64
+			attempts                   *int
+			topic, key, payload, extra *string
+		)
+		if err := rows.Scan(&seen, &last, &n, &id, &ts, &topic, &key, &payload, &extra, &attempts); err != nil {
+			return 0, 0, err
+		}
+		if n == nil { // nothing was taken
+			continue
+		}
+		r := outbox.Row{ID: event.ID(*id), TS: *ts, Topic: *topic, Key: *key, Payload: []byte(*payload), Attempts: *attempts}
+		if extra != nil {
+			r.SetMeta([]byte(*extra))
+		}
+		c.rows, c.taken = append(c.rows, r), append(c.taken, *n)
+	}
+	return seen, last, rows.Err()
+}

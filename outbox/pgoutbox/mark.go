@@ -1,0 +1,61 @@
+package pgoutbox
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"promethean/event"
+	"promethean/outbox"
+)
+
+// MarkSent implements [outbox.Store].
+func (s *Store) MarkSent(ctx context.Context, ids ...event.ID) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	_, err := s.change(ctx, "mark rows as sent", false, s.sql.markSent, idArray(ids))
+	return err
+}
+
+// MarkError implements [outbox.Store].
+func (s *Store) MarkError(ctx context.Context, owner string, refusals ...outbox.Refusal) error {
+	if len(refusals) == 0 {
+		return nil
+	}
+	s.lookAtAll()
+	_, err := s.change(ctx, "mark rows as refused", false, s.sql.markError, owner,
+		array(refusals, func(r outbox.Refusal) string { return r.ID.String() }),
+		array(refusals, func(r outbox.Refusal) string { return outbox.TrimReason(r.Reason) }),
+		array(refusals, func(r outbox.Refusal) string { return strconv.FormatInt(micros(max(r.After, 0)), 10) }),
+		array(refusals, func(r outbox.Refusal) string { return strconv.FormatBool(r.GiveUp) }))
+	return err
+}
+
+// Release implements [outbox.Store].
+func (s *Store) Release(ctx context.Context, owner string, ids ...event.ID) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	s.lookAtAll()
+	_, err := s.change(ctx, "give rows back", false, s.sql.release, owner, idArray(ids))
+	return err
+}
+
+// RequeueExpired implements [outbox.Store]. Rows that somebody has locked are
+// left for the next time.
+func (s *Store) RequeueExpired(ctx context.Context) (int, error) {
+	n, err := s.change(ctx, "requeue rows", false, s.sql.requeue)
+	if n > 0 {
+		s.lookAtAll()
+	}
+	return n, err
+}
+
+// Prune implements [outbox.Store].
+func (s *Store) Prune(ctx context.Context, olderThan time.Duration, limit int) (int, error) {
+	if err := outbox.CheckPrune(olderThan, limit); err != nil {
+		return 0, err
+	}
+	return s.change(ctx, "prune rows", false, s.sql.prune, micros(olderThan), limit)
+}

@@ -1,0 +1,155 @@
+package pgoutbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"promethean/event"
+	"promethean/outbox"
+)
+
+// Options are the settings of a [Store]. The zero value works.
+type Options struct {
+	// Table is where rows are, as table or schema.table. Default "outbox".
+	Table string
+	// Limits are those of Add. Default: those of events.
+	Limits event.Limits
+	// Unlocked has Add take no lock of its keys; see the package comment on
+	// order. Default false: the order of a key is that of commits.
+	Unlocked bool
+	// Quiet has Add notify nobody, so that drainers find rows by looking.
+	// Transactions that notify are committed one after the other by PostgreSQL,
+	// and cannot be prepared for a two-phase commit. Default false.
+	Quiet bool
+	// Listen is how Wake connects, where the pool's way will not do, as with a
+	// pooler in between that shares connections. Default: as the pool does.
+	Listen *pgx.ConnConfig
+	// Logger hears of listening that was interrupted. Default: slog.Default().
+	Logger *slog.Logger
+}
+
+// Store is an outbox in a table. It is an [outbox.Store] and an [outbox.Waker].
+// Its methods may be called by several goroutines at a time.
+type Store struct {
+	pool  *pgxpool.Pool
+	owned bool // by Open
+	o     Options
+	table table
+	sql   statements
+
+	mu   sync.Mutex
+	scan scan
+}
+
+var (
+	_ outbox.Store = (*Store)(nil)
+	_ outbox.Waker = (*Store)(nil)
+)
+
+var errNoPool = errors.New("the outbox was made without a pool and can only add")
+
+// New makes a store over a pool, which stays the caller's. In a service that
+// only adds rows the pool may be nil; methods that need it then fail.
+func New(pool *pgxpool.Pool, o Options) (*Store, error) {
+	t, err := parseTable(o.Table)
+	if err != nil {
+		return nil, err
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	return &Store{pool: pool, o: o, table: t, sql: newStatements(t)}, nil
+}
+
+// Open makes a store with a pool of its own, which Close closes. It connects when
+// it is used first, so that a server that is away is no error yet.
+func Open(ctx context.Context, uri string, o Options) (*Store, error) {
+	config, err := pgxpool.ParseConfig(uri)
+	if err != nil {
+		return nil, fmt.Errorf("open outbox: %w", err)
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("open outbox: %w", err)
+	}
+	s, err := New(pool, o)
+	if err != nil {
+		pool.Close()
+		return nil, err
+	}
+	s.owned = true
+	return s, nil
+}
+
+// Close closes the pool of a store that was made by Open, when its connections
+// are no longer in use. It does nothing to another one.
+func (s *Store) Close() error {
+	if s.owned {
+		s.pool.Close()
+	}
+	return nil
+}
+
+// withTx runs f in a transaction in which every statement sees what was committed
+// before it began.
+func (s *Store) withTx(ctx context.Context, f func(pgx.Tx) error) error {
+	if s.pool == nil {
+		return errNoPool
+	}
+	return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}, f)
+}
+
+// change runs one statement and says how many rows it changed. If tell is set and
+// there are some, drainers are woken.
+func (s *Store) change(ctx context.Context, what string, tell bool, sql string, args ...any) (n int, err error) {
+	err = s.withTx(ctx, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, sql, args...)
+		if n = int(tag.RowsAffected()); err == nil && tell && n > 0 && !s.o.Quiet {
+			_, err = tx.Exec(ctx, s.sql.notify)
+		}
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("%s in outbox %s: %w", what, s.table, err)
+	}
+	return n, nil
+}
+
+// array writes an array as PostgreSQL reads it. Texts are used rather than lists
+// since every driver can send them.
+func array[T any](list []T, text func(T) string) string {
+	var b strings.Builder
+	b.WriteByte('{')
+	for i, v := range list {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteByte('"')
+		for t := text(v); t != ""; {
+			at := strings.IndexAny(t, `"\`)
+			if at < 0 {
+				b.WriteString(t)
+				break
+			}
+			b.WriteString(t[:at])
+			b.WriteByte('\\')
+			b.WriteByte(t[at])
+			t = t[at+1:]
+		}
+		b.WriteByte('"')
+	}
+	b.WriteByte('}')
+	return b.String()
+}
+
+func idArray(ids []event.ID) string { return array(ids, event.ID.String) }
+
+func micros(d time.Duration) int64 { return d.Microseconds() }
