@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
-	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -165,8 +164,4 @@ func TestConformance(t *testing.T) {
 			return b.harness(b.begin)
 		})
 	})
-}
-
-func numbered(topic, key string, n int) outbox.Row {
-	return outbox.Row{Topic: topic, Key: key, Payload: fmt.Append(nil, n)}
 }
