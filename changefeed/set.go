@@ -58,10 +58,12 @@ type Open func() (Source, Tokens, error)
 
 // Add puts a feed into the set, and runs it as soon as it may.
 func (s *Set) Add(bus Publisher, open Open, o Options) error {
-	o.Tokens = noTokens{} // so that the rest can be judged
-	if err := o.fill(); err != nil {
+	full := o
+	full.Tokens = noTokens{} // so that the rest can be judged
+	if err := full.fill(); err != nil {
 		return fmt.Errorf("change feed %s: %w", o.Name, err)
 	}
+	o.Name, o.Key = full.Name, full.Key
 	k := &keeper{s: s, bus: bus, open: open, o: o, status: Status{
 		Name: o.Name, Topic: o.Topic, State: Starting, Since: time.Now(), LagBytes: -1,
 	}}
