@@ -292,7 +292,16 @@ func (c *call) failed(err error) bson.Raw {
 		f = failf(8, "%v", err) // UnknownError
 	}
 	c.label(f)
-	return c.finish(f.reply())
+	d := f.reply()
+	if slices.Contains(stateCodes(), f.code) {
+		d = append(d, bson.E{Key: "topologyVersion", Value: c.s.version()})
+	}
+	return c.finish(d)
+}
+
+// version counts the changes of what the server is.
+func (s *Server) version() bson.D {
+	return bson.D{{Key: "processId", Value: s.process}, {Key: "counter", Value: s.topology}}
 }
 
 // finish adds what every answer has: when it was (sessions specification).
@@ -352,7 +361,7 @@ func hello(c *call) (bson.D, error) {
 		d = append(d, bson.E{Key: "ismaster", Value: primary})
 	}
 	d = append(d,
-		bson.E{Key: "topologyVersion", Value: bson.D{{Key: "processId", Value: s.process}, {Key: "counter", Value: s.topology}}},
+		bson.E{Key: "topologyVersion", Value: s.version()},
 		bson.E{Key: "maxBsonObjectSize", Value: int32(maxDocument)},
 		bson.E{Key: "maxMessageSizeBytes", Value: int32(maxMessage)},
 		bson.E{Key: "maxWriteBatchSize", Value: int32(100_000)},

@@ -116,6 +116,11 @@ func (f *failure) reply() bson.D {
 	return append(d, f.more...)
 }
 
+// stateCodes are errors of who is no primary or is on its way out. Their answer
+// has the topology version, by which a client tells whether they are news
+// (server discovery and monitoring: stale errors).
+func stateCodes() []int32 { return []int32{91, 189, 10058, 10107, 11600, 11602, 13435, 13436} }
+
 // retryableCodes say that the server could not serve at that moment: the list of
 // the retryable writes specification.
 func retryableCodes() []int32 {
@@ -146,7 +151,7 @@ func (c *call) label(f *failure) {
 	}
 	ending := c.name == "commitTransaction" || c.name == "abortTransaction"
 	switch {
-	case c.txn != nil && !ending:
+	case c.has("autocommit") && !ending:
 		add(labelTransient, transientCodes())
 	case ending:
 		add(labelRetryable, retryableCodes())

@@ -190,7 +190,7 @@ func equals(v bson.RawValue) (test, error) {
 	}
 	null := class(v.Type) == class(bson.TypeNull)
 	return func(f found) bool {
-		return null && (f.missing || len(f.values) == 0) || f.any(func(x bson.RawValue) bool { return compare(x, v) == 0 })
+		return null && f.missing || f.any(func(x bson.RawValue) bool { return compare(x, v) == 0 })
 	}, nil
 }
 
@@ -203,7 +203,7 @@ func ordered(v bson.RawValue, holds func(int) bool) (test, error) {
 	}
 	null := class(v.Type) == class(bson.TypeNull)
 	return func(f found) bool {
-		if null && holds(0) && (f.missing || len(f.values) == 0) {
+		if null && holds(0) && f.missing {
 			return true
 		}
 		return f.any(func(x bson.RawValue) bool { return class(x.Type) == class(v.Type) && holds(compare(x, v)) })
@@ -229,7 +229,7 @@ func among(op string, v bson.RawValue) (test, error) {
 		set[identity(x)] = true
 	}
 	return func(f found) bool {
-		return null && (f.missing || len(f.values) == 0) || f.any(func(x bson.RawValue) bool { return set[identity(x)] })
+		return null && f.missing || f.any(func(x bson.RawValue) bool { return set[identity(x)] })
 	}, nil
 }
 

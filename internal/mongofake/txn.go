@@ -96,7 +96,7 @@ func (c *call) join(number int64, lsid bson.Raw) error {
 	}
 	c.txn = c.sess.txn
 	if number != c.sess.number || c.txn == nil {
-		c.txn = &txn{state: aborted} // so that the error is labelled
+		c.txn = nil
 		return failf(codeNoSuchTransaction, "Given transaction number %d does not match any in-progress transactions.", number)
 	}
 	ending := c.name == "commitTransaction" || c.name == "abortTransaction"

@@ -148,12 +148,13 @@ func (op operation) apply(d bson.D, now time.Time) (bson.D, error) {
 		return into(d, op.path, op.increment)
 	case "$min", "$max":
 		return into(d, op.path, func(old any, had bool) (any, error) {
-			if c := 0; had {
-				if c = compare(op.arg, value(old)); (op.name == "$min") != (c < 0) || c == 0 {
-					return old, nil
-				}
+			if !had {
+				return arg, nil
 			}
-			return arg, nil
+			if c := compare(op.arg, value(old)); c < 0 && op.name == "$min" || c > 0 && op.name == "$max" {
+				return arg, nil
+			}
+			return old, nil
 		})
 	case "$currentDate":
 		if doc, ok := op.arg.DocumentOK(); ok && doc.Lookup("$type").StringValue() != "date" || !ok && op.arg.Type != bson.TypeBoolean {

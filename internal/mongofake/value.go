@@ -242,6 +242,9 @@ func value(x any) bson.RawValue {
 
 // encode encodes a document of our own making, or one that was decoded before.
 func encode(d bson.D) bson.Raw {
+	if d == nil {
+		d = bson.D{}
+	}
 	b, err := bson.Marshal(d)
 	if err != nil {
 		panic("mongofake: a document of our own making cannot be encoded: " + err.Error())
