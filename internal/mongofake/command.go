@@ -36,7 +36,7 @@ func commands() map[string]command {
 		"findAndModify": modify,
 		"findandmodify": modify,
 
-		"find":        {run: find, inTxn: true, fields: "filter sort projection limit skip batchSize singleBatch hint allowDiskUse"},
+		"find":        {run: find, inTxn: true, fields: "filter sort projection limit skip batchSize singleBatch hint min allowDiskUse"},
 		"aggregate":   {run: aggregate, inTxn: true, fields: "pipeline cursor hint allowDiskUse"},
 		"count":       {run: count, fields: "query limit skip hint"},
 		"getMore":     {run: getMore, inTxn: true, fields: "collection batchSize"},

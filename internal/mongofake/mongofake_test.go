@@ -191,6 +191,18 @@ func TestArrays(t *testing.T) {
 	wantIDs(t, ids(t, ctx, w.coll, bson.D{{Key: "a.b", Value: nil}}), int32(2), int32(3))
 }
 
+// TestMin: where a read begins in the index over _id, whatever the types.
+func TestMin(t *testing.T) {
+	w := start(t, mongofake.Options{})
+	ctx := deadline(t)
+	insert(t, w, item("b"), item(2), item("a"), item(1), item(true))
+	sorted := func() *options.FindOptionsBuilder { return options.Find().SetSort(item(1)) }
+	wantIDs(t, ids(t, ctx, w.coll, bson.D{}, sorted()), int32(1), int32(2), "a", "b", true)
+	wantIDs(t, ids(t, ctx, w.coll, bson.D{}, sorted().SetMin(item(2)).SetHint(item(1))), int32(2), "a", "b", true)
+	_, err := w.coll.Find(ctx, bson.D{}, sorted().SetMin(item(2)))
+	wantCode(t, err, 51173)
+}
+
 func TestCursors(t *testing.T) {
 	w := start(t, mongofake.Options{})
 	ctx := deadline(t)

@@ -164,15 +164,33 @@ func find(c *call) (bson.D, error) {
 	if x.is, err = compileFilter(filter); err != nil {
 		return nil, err
 	}
-	if err := x.gather(c.s.colls[ns], filter, order, skip); err != nil {
+	from, err := c.lowest()
+	if err != nil {
+		return nil, err
+	}
+	if err := x.gather(c.s.colls[ns], filter, order, from, skip); err != nil {
 		return nil, err
 	}
 	return c.begin(x, size, truthy(c.body.Lookup("singleBatch")))
 }
 
+// lowest reads where in the index over _id a find begins. Unlike $gte it goes
+// across types.
+func (c *call) lowest() (bson.RawValue, error) {
+	doc, err := c.document("min")
+	if err != nil || doc == nil {
+		return bson.RawValue{}, err
+	}
+	hint, _ := c.body.Lookup("hint").DocumentOK()
+	if !slices.Equal(hint, encode(bson.D{{Key: "_id", Value: int32(1)}})) {
+		return bson.RawValue{}, failf(51173, "When using min()/max() a hint of which index to use must be provided (the fake knows that over _id)")
+	}
+	return doc.Lookup("_id"), only(doc, "find.min", "_id")
+}
+
 // gather finds what the cursor is to give. A read that is not sorted, or by _id,
 // is no snapshot: as on a real server, what it gives later is as it is then.
-func (x *cursor) gather(coll *collection, filter, order bson.Raw, skip int) error {
+func (x *cursor) gather(coll *collection, filter, order bson.Raw, from bson.RawValue, skip int) error {
 	less, err := sorter(order)
 	if err != nil {
 		return err
@@ -183,7 +201,9 @@ func (x *cursor) gather(coll *collection, filter, order bson.Raw, skip int) erro
 	}
 	var rows []row
 	if err := coll.scan(x.txn, filter, func(r *record, doc bson.Raw) bool {
-		rows = append(rows, row{r, doc})
+		if from.IsZero() || compare(doc.Lookup("_id"), from) >= 0 {
+			rows = append(rows, row{r, doc})
+		}
 		return less != nil || x.limit < 0 || len(rows) < x.limit+skip
 	}); err != nil {
 		return err
