@@ -1,0 +1,91 @@
+package sqliteoutbox
+
+import (
+	"context"
+	"fmt"
+	"strings"
+)
+
+// now is the database's clock in epoch milliseconds.
+const now = "CAST(unixepoch('now','subsec') * 1000 AS INTEGER)"
+
+// over says that a claim or a back-off is over: by its end, or since it began in
+// the future, so that the clock was set back.
+const over = "(until <= " + now + " OR since > " + now + " + 1000)"
+
+// schema is the table. Indexes leave out what is sent, so that they stay small
+// however much is kept.
+const schema = `CREATE TABLE IF NOT EXISTS TABLE_NAME (
+	pos      INTEGER PRIMARY KEY AUTOINCREMENT,
+	id       BLOB NOT NULL UNIQUE DEFAULT (randomblob(16)) CHECK (typeof(id) = 'blob' AND length(id) = 16),
+	ts       INTEGER NOT NULL DEFAULT (` + now + `) CHECK (typeof(ts) = 'integer'),
+	topic    TEXT NOT NULL CHECK (typeof(topic) = 'text'),
+	"key"    TEXT NOT NULL DEFAULT '' CHECK (typeof("key") = 'text'),
+	payload  TEXT NOT NULL,
+	meta     TEXT,
+	state    TEXT NOT NULL DEFAULT 'pending' CHECK (state IN ('pending', 'claimed', 'failed', 'sent')),
+	owner    TEXT,
+	since    INTEGER NOT NULL DEFAULT 0,
+	until    INTEGER NOT NULL DEFAULT 0,
+	attempts INTEGER NOT NULL DEFAULT 0,
+	error    TEXT,
+	error_at INTEGER,
+	added    INTEGER NOT NULL DEFAULT (` + now + `)
+);
+CREATE INDEX IF NOT EXISTS TABLE_NAME_state ON TABLE_NAME (state, pos) WHERE state <> 'sent';
+CREATE INDEX IF NOT EXISTS TABLE_NAME_key ON TABLE_NAME (topic, "key", pos) WHERE state <> 'sent' AND "key" <> '';
+CREATE INDEX IF NOT EXISTS TABLE_NAME_sent ON TABLE_NAME (since) WHERE state = 'sent';
+`
+
+// Schema is the SQL that makes the table, for migrations. [Outbox.Setup] runs the
+// same. It may be run again.
+func Schema(table string) string { return strings.ReplaceAll(schema, "TABLE_NAME", table) }
+
+// Setup implements [outbox.Store].
+func (b *Outbox) Setup(ctx context.Context) error {
+	err := b.retry(ctx, func() error {
+		_, err := b.db.ExecContext(ctx, Schema(b.o.Table))
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("set up outbox %s: %w", b.o.Table, err)
+	}
+	return nil
+}
+
+// queries are the statements on one table.
+type queries struct {
+	add, any, claim, sent, refuse, release, requeue, stats, errors, retry, retryAll, discard, prune string
+}
+
+func queriesOn(table string) queries {
+	on := func(q string) string { return strings.ReplaceAll(q, "TABLE_NAME", table) }
+	const free = `state = 'pending', owner = NULL, since = ` + now + `, until = 0`
+	const troubled = `state <> 'sent' AND (state = 'failed' OR state = 'pending' AND error IS NOT NULL)`
+	return queries{
+		add: on(`INSERT INTO TABLE_NAME (id, ts, topic, "key", payload, meta) VALUES (?,?,?,?,?,?)`),
+		any: on(`SELECT EXISTS (SELECT 1 FROM TABLE_NAME WHERE state <> 'sent' AND state = 'pending')`),
+		// A row behind one of its key that is neither sent nor free waits. Those
+		// before it that are free are taken too: they come first.
+		claim: on(`UPDATE TABLE_NAME SET state = 'claimed', owner = ?, since = ` + now + `, until = ` + now + ` + ?
+			WHERE pos IN (
+				SELECT pos FROM TABLE_NAME AS r WHERE state <> 'sent' AND state = 'pending' AND ` + over + `
+				AND ("key" = '' OR NOT EXISTS (
+					SELECT 1 FROM TABLE_NAME AS e WHERE e.state <> 'sent' AND e."key" <> '' AND e.topic = r.topic AND e."key" = r."key" AND e.pos < r.pos
+					AND NOT (e.state = 'pending' AND (e.until <= ` + now + ` OR e.since > ` + now + ` + 1000))
+				))
+				ORDER BY pos LIMIT ?
+			) RETURNING pos, id, ts, topic, "key", payload, meta, attempts`),
+		sent:    on(`UPDATE TABLE_NAME SET state = 'sent', owner = NULL, since = ` + now + `, until = 0 WHERE state <> 'sent' AND id IN `),
+		refuse:  on(`UPDATE TABLE_NAME SET state = ?, owner = NULL, since = ` + now + `, until = ` + now + ` + ?, attempts = attempts + 1, error = ?, error_at = ` + now + ` WHERE id = ? AND state = 'claimed' AND owner = ?`),
+		release: on(`UPDATE TABLE_NAME SET ` + free + ` WHERE state = 'claimed' AND owner = ? AND id IN `),
+		requeue: on(`UPDATE TABLE_NAME SET ` + free + ` WHERE state <> 'sent' AND state = 'claimed' AND ` + over),
+		stats:   on(`SELECT state, count(*), count(error), ` + now + ` - min(added) FROM TABLE_NAME WHERE state <> 'sent' GROUP BY state`),
+		errors: on(`SELECT id, topic, "key", state, attempts, error, error_at FROM TABLE_NAME WHERE state <> 'sent' AND error IS NOT NULL
+			ORDER BY state <> 'failed', pos LIMIT ?`),
+		retryAll: on(`UPDATE TABLE_NAME SET ` + free + `, attempts = 0 WHERE ` + troubled),
+		retry:    on(`UPDATE TABLE_NAME SET ` + free + `, attempts = 0 WHERE ` + troubled + ` AND id IN `),
+		discard:  on(`DELETE FROM TABLE_NAME WHERE ` + troubled + ` AND id IN `),
+		prune:    on(`DELETE FROM TABLE_NAME WHERE pos IN (SELECT pos FROM TABLE_NAME WHERE state = 'sent' AND since <= ` + now + ` - ? ORDER BY since LIMIT ?)`),
+	}
+}
