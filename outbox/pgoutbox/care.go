@@ -2,7 +2,6 @@ package pgoutbox
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -23,7 +22,7 @@ func (s *Store) Stats(ctx context.Context) (outbox.Stats, error) {
 		}
 	}
 	if err != nil {
-		return outbox.Stats{}, fmt.Errorf("count rows of outbox %s: %w", s.table, err)
+		return outbox.Stats{}, s.wrap("count rows", err)
 	}
 	return st, nil
 }
@@ -31,10 +30,7 @@ func (s *Store) Stats(ctx context.Context) (outbox.Stats, error) {
 // Errors implements [outbox.Store].
 func (s *Store) Errors(ctx context.Context, limit int) ([]outbox.Refused, error) {
 	list, err := s.listErrors(ctx, max(limit, 0))
-	if err != nil {
-		return nil, fmt.Errorf("list errors of outbox %s: %w", s.table, err)
-	}
-	return list, nil
+	return list, s.wrap("list errors", err)
 }
 
 func (s *Store) listErrors(ctx context.Context, limit int) ([]outbox.Refused, error) {
@@ -66,7 +62,7 @@ func (s *Store) Retry(ctx context.Context, ids ...event.ID) (int, error) {
 		list := idArray(ids)
 		which = &list
 	}
-	return s.change(ctx, "retry rows", true, s.sql.retry, which)
+	return s.change(ctx, "retry rows", begin, s.told(run(s.sql.retry, which))...)
 }
 
 // Discard implements [outbox.Store]. It wakes drainers.
@@ -75,5 +71,5 @@ func (s *Store) Discard(ctx context.Context, ids ...event.ID) (int, error) {
 		return 0, nil
 	}
 	s.lookAtAll()
-	return s.change(ctx, "discard rows", true, s.sql.discard, idArray(ids))
+	return s.change(ctx, "discard rows", begin, s.told(run(s.sql.discard, idArray(ids)))...)
 }

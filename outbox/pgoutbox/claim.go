@@ -2,7 +2,6 @@ package pgoutbox
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 	"time"
 
@@ -14,9 +13,10 @@ import (
 
 // Figures of claims.
 const (
-	// minLook is how many due rows a claim looks at first, at least; after
-	// that ever more, if keys are held up.
-	minLook, maxLook = 400, 25_600
+	// maxLook bounds how many due rows a claim looks at in one statement. It
+	// begins with as many as it is to take; if keys are held up, it goes on
+	// with ever more.
+	maxLook = 25_600
 	// slow is what a whole look may take before the next ones are shortened.
 	slow = 25 * time.Millisecond
 )
@@ -74,17 +74,17 @@ func (s *Store) ClaimBatch(ctx context.Context, owner string, n int, lease time.
 		return nil, err
 	}
 	if s.pool == nil {
-		return nil, s.claimError(errNoPool)
+		return nil, s.wrap("claim rows", errNoPool)
 	}
 	p := s.plan()
 	if p.empty {
 		var some bool
 		if err := s.pool.QueryRow(ctx, s.sql.peek).Scan(&some); err != nil || !some {
-			return nil, s.claimError(err)
+			return nil, s.wrap("claim rows", err)
 		}
 	}
 	c := claim{sql: s.sql.claim, owner: owner, n: n, lease: lease}
-	err := s.withTx(ctx, func(tx pgx.Tx) error {
+	err := s.withTx(ctx, beginAtLeisure, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, s.sql.enter); err != nil {
 			return err
 		}
@@ -100,16 +100,9 @@ func (s *Store) ClaimBatch(ctx context.Context, owner string, n int, lease time.
 		return err
 	})
 	if err != nil {
-		return nil, s.claimError(err)
+		return nil, s.wrap("claim rows", err)
 	}
 	return c.rows, nil
-}
-
-func (s *Store) claimError(err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("claim rows of outbox %s: %w", s.table, err)
 }
 
 // claim is one call of ClaimBatch.
@@ -125,7 +118,7 @@ type claim struct {
 // fill takes rows from a number on, looking further while those that it has seen
 // are held up.
 func (c *claim) fill(ctx context.Context, tx pgx.Tx, from int64) error {
-	for look := max(minLook, 2*c.n); ; look = max(look, min(4*look, maxLook)) {
+	for look := c.n; ; look = max(look, min(4*look, maxLook)) {
 		seen, last, err := c.step(ctx, tx, from, look)
 		if err != nil {
 			return err

@@ -14,7 +14,7 @@ func (s *Store) MarkSent(ctx context.Context, ids ...event.ID) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	_, err := s.change(ctx, "mark rows as sent", false, s.sql.markSent, idArray(ids))
+	_, err := s.change(ctx, "mark rows as sent", beginAtLeisure, run(s.sql.markSent, idArray(ids)))
 	return err
 }
 
@@ -24,11 +24,11 @@ func (s *Store) MarkError(ctx context.Context, owner string, refusals ...outbox.
 		return nil
 	}
 	s.lookAtAll()
-	_, err := s.change(ctx, "mark rows as refused", false, s.sql.markError, owner,
+	_, err := s.change(ctx, "mark rows as refused", begin, run(s.sql.markError, owner,
 		array(refusals, func(r outbox.Refusal) string { return r.ID.String() }),
 		array(refusals, func(r outbox.Refusal) string { return outbox.TrimReason(r.Reason) }),
 		array(refusals, func(r outbox.Refusal) string { return strconv.FormatInt(micros(max(r.After, 0)), 10) }),
-		array(refusals, func(r outbox.Refusal) string { return strconv.FormatBool(r.GiveUp) }))
+		array(refusals, func(r outbox.Refusal) string { return strconv.FormatBool(r.GiveUp) })))
 	return err
 }
 
@@ -38,14 +38,21 @@ func (s *Store) Release(ctx context.Context, owner string, ids ...event.ID) erro
 		return nil
 	}
 	s.lookAtAll()
-	_, err := s.change(ctx, "give rows back", false, s.sql.release, owner, idArray(ids))
+	_, err := s.change(ctx, "give rows back", beginAtLeisure, run(s.sql.release, owner, idArray(ids)))
 	return err
 }
 
 // RequeueExpired implements [outbox.Store]. Rows that somebody has locked are
 // left for the next time.
 func (s *Store) RequeueExpired(ctx context.Context) (int, error) {
-	n, err := s.change(ctx, "requeue rows", false, s.sql.requeue)
+	const what = "requeue rows"
+	if s.pool != nil { // mostly there are none, and one query says so
+		var some bool
+		if err := s.pool.QueryRow(ctx, s.sql.expired).Scan(&some); err != nil || !some {
+			return 0, s.wrap(what, err)
+		}
+	}
+	n, err := s.change(ctx, what, begin, run(s.sql.requeue))
 	if n > 0 {
 		s.lookAtAll()
 	}
@@ -57,5 +64,5 @@ func (s *Store) Prune(ctx context.Context, olderThan time.Duration, limit int) (
 	if err := outbox.CheckPrune(olderThan, limit); err != nil {
 		return 0, err
 	}
-	return s.change(ctx, "prune rows", false, s.sql.prune, micros(olderThan), limit)
+	return s.change(ctx, "prune rows", begin, run(s.sql.prune, micros(olderThan), limit))
 }

@@ -15,10 +15,12 @@ const DefaultTable = "outbox"
 // tableName leaves room for what indexes add to it; PostgreSQL cuts names at 63 bytes.
 var tableName = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_]{0,62}\.)?[A-Za-z_][A-Za-z0-9_]{0,47}$`)
 
-// schemaSQL makes the table. {t} is the table, {ix:name} an index of it.
+// schemaSQL makes the table. {t} is the table, {ix:name} an index of it. There is
+// one index for every look, so that the server cannot choose a wrong one by old
+// statistics: none of all rows by n, which would lead past those that are sent.
 const schemaSQL = `CREATE TABLE IF NOT EXISTS {t} (
-	n        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-	id       uuid NOT NULL,
+	n        bigint GENERATED ALWAYS AS IDENTITY,
+	id       uuid NOT NULL PRIMARY KEY,
 	ts       bigint NOT NULL DEFAULT floor(extract(epoch FROM clock_timestamp()) * 1000),
 	topic    text COLLATE "C" NOT NULL,
 	key      text COLLATE "C" NOT NULL DEFAULT '',
@@ -33,7 +35,6 @@ const schemaSQL = `CREATE TABLE IF NOT EXISTS {t} (
 	error    text, -- the last one
 	error_at timestamptz
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000);
-CREATE UNIQUE INDEX IF NOT EXISTS {ix:id} ON {t} (id);
 CREATE INDEX IF NOT EXISTS {ix:pending} ON {t} (n) WHERE state = 'pending';
 CREATE INDEX IF NOT EXISTS {ix:lane} ON {t} (topic, key, n) WHERE key <> '' AND state <> 'sent';
 CREATE INDEX IF NOT EXISTS {ix:claimed} ON {t} (until) WHERE state = 'claimed';
@@ -41,7 +42,7 @@ CREATE INDEX IF NOT EXISTS {ix:error} ON {t} (n) WHERE error IS NOT NULL AND sta
 CREATE INDEX IF NOT EXISTS {ix:sent} ON {t} (since) WHERE state = 'sent';
 `
 
-var indexNames = []string{"id", "pending", "lane", "claimed", "error", "sent"}
+var indexNames = []string{"pending", "lane", "claimed", "error", "sent"}
 
 // table is the name of a table in the forms that SQL wants.
 type table struct {
@@ -98,7 +99,7 @@ func Migration(tableName string) (string, error) {
 // Setup makes the table and its indexes where one of them is missing, and so
 // needs no right to make any where all are there. The schema must be there.
 func (s *Store) Setup(ctx context.Context) error {
-	err := s.withTx(ctx, func(tx pgx.Tx) error {
+	err := s.withTx(ctx, begin, func(tx pgx.Tx) error {
 		whole, err := s.complete(ctx, tx)
 		if err != nil || whole {
 			return err

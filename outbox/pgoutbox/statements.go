@@ -13,7 +13,7 @@ const (
 // statements are the SQL of a store.
 type statements struct {
 	add, addQuiet, addLocked, addLockedQuiet string
-	peek, enter, claim                       string
+	peek, enter, claim, expired              string
 	markSent, markError, release, requeue    string
 	stats, errors, retry, discard, prune     string
 	channel, notify                          string
@@ -90,19 +90,25 @@ const claimSQL = `WITH near AS MATERIALIZED (
 	WHERE key <> '' AND n NOT IN (SELECT n FROM held) GROUP BY topic, key
 ), free AS MATERIALIZED (
 	SELECT want.n FROM want LEFT JOIN gaps USING (topic, key)
-	WHERE want.n IN (SELECT n FROM held) AND (gaps.n IS NULL OR want.n < gaps.n)
+	WHERE (want.n IN (SELECT n FROM held)) IS TRUE AND (gaps.n IS NULL OR want.n < gaps.n)
 ), taken AS (
 	UPDATE {t} AS r SET state = 'claimed', owner = $4::text,
 		since = statement_timestamp(), until = statement_timestamp() + $5::bigint * interval '1 microsecond'
-	WHERE r.n = ANY (ARRAY(SELECT n FROM free))
+	WHERE r.n = ANY (ARRAY(SELECT n FROM free)) AND r.state = 'pending'
 	RETURNING r.n, r.id, r.ts, r.topic, r.key, r.payload, r.meta, r.attempts
 )
 SELECT looked.rows, looked.last, t.n, t.id, t.ts, t.topic, t.key, t.payload, t.meta, t.attempts
 FROM (SELECT count(*) AS rows, coalesce(max(n), 0) AS last FROM near) AS looked
 LEFT JOIN taken AS t ON true ORDER BY t.n`
 
-// atLeisure has the transaction not wait for the disk at its end.
-const atLeisure = `set_config('synchronous_commit', 'off', true)`
+// How transactions begin. Every statement sees what was committed before it. Rows
+// are read by the order of an index, up to a limit: by its statistics, which are
+// always old here, the server may take the rows that are pending for a few, and
+// read and sort them all. One at leisure does not wait for the disk at its end.
+const (
+	begin          = `BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off`
+	beginAtLeisure = begin + `; SET LOCAL synchronous_commit = off`
+)
 
 func newStatements(t table) statements {
 	sql := func(text string) string {
@@ -116,20 +122,20 @@ func newStatements(t table) statements {
 		addLockedQuiet: sql(addStatement(addLocks, true)),
 
 		peek:  sql(`SELECT EXISTS (SELECT FROM {t} AS r WHERE r.state = 'pending' AND {over:r})`),
-		enter: sql(`SELECT pg_advisory_xact_lock(` + claimSpace + ` | {oid}::bigint), ` + atLeisure),
+		enter: sql(`SELECT pg_advisory_xact_lock(` + claimSpace + ` | {oid}::bigint)`),
 		claim: sql(claimSQL),
 
 		// Rows are locked in order, so that two who mark the same ones do not
 		// wait for each other in a ring.
 		markSent: sql(`WITH mine AS MATERIALIZED (
-	SELECT r.n FROM {t} AS r, (SELECT ` + atLeisure + `) AS quick
-	WHERE r.id = ANY ($1::uuid[]) AND r.state <> 'sent' ORDER BY r.n FOR UPDATE OF r
+	SELECT r.id FROM {t} AS r
+	WHERE r.id = ANY ($1::uuid[]) AND r.state <> 'sent' ORDER BY r.n FOR UPDATE
 )
 UPDATE {t} AS r SET state = 'sent', owner = NULL, since = statement_timestamp(), until = NULL
-WHERE r.n = ANY (ARRAY(SELECT n FROM mine))`),
+WHERE r.id = ANY (ARRAY(SELECT id FROM mine))`),
 
 		markError: sql(`WITH mine AS MATERIALIZED (
-	SELECT r.n, f.reason, f.pause, f.over
+	SELECT r.id, f.reason, f.pause, f.over
 	FROM {t} AS r, unnest($2::uuid[], $3::text[], $4::bigint[], $5::boolean[]) AS f(id, reason, pause, over)
 	WHERE r.id = ANY ($2::uuid[]) AND f.id = r.id AND r.state = 'claimed' AND r.owner = $1::text
 	ORDER BY r.n FOR UPDATE OF r
@@ -137,20 +143,21 @@ WHERE r.n = ANY (ARRAY(SELECT n FROM mine))`),
 UPDATE {t} AS r SET attempts = r.attempts + 1, error = mine.reason, error_at = statement_timestamp(),
 	state = CASE WHEN mine.over THEN 'failed' ELSE 'pending' END, owner = NULL, since = statement_timestamp(),
 	until = CASE WHEN mine.over THEN NULL ELSE statement_timestamp() + mine.pause * interval '1 microsecond' END
-FROM mine WHERE r.n = mine.n AND r.n = ANY (ARRAY(SELECT n FROM mine))`),
+FROM mine WHERE r.id = mine.id AND r.id = ANY (ARRAY(SELECT id FROM mine))`),
 
 		release: sql(`WITH mine AS MATERIALIZED (
-	SELECT r.n FROM {t} AS r
+	SELECT r.id FROM {t} AS r
 	WHERE r.id = ANY ($2::uuid[]) AND r.state = 'claimed' AND r.owner = $1::text ORDER BY r.n FOR UPDATE
 )
 UPDATE {t} AS r SET state = 'pending', owner = NULL, since = statement_timestamp(), until = NULL
-WHERE r.n = ANY (ARRAY(SELECT n FROM mine))`),
+WHERE r.id = ANY (ARRAY(SELECT id FROM mine))`),
 
+		expired: sql(`SELECT EXISTS (SELECT FROM {t} AS r WHERE r.state = 'claimed' AND {over:r})`),
 		requeue: sql(`WITH mine AS MATERIALIZED (
-	SELECT r.n FROM {t} AS r WHERE r.state = 'claimed' AND {over:r} ORDER BY r.n FOR UPDATE SKIP LOCKED
+	SELECT r.id FROM {t} AS r WHERE r.state = 'claimed' AND {over:r} ORDER BY r.n FOR UPDATE SKIP LOCKED
 )
 UPDATE {t} AS r SET state = 'pending', owner = NULL, since = statement_timestamp(), until = NULL
-WHERE r.n = ANY (ARRAY(SELECT n FROM mine))`),
+WHERE r.id = ANY (ARRAY(SELECT id FROM mine))`),
 
 		stats: sql(`SELECT
 	(SELECT count(*) FROM {t} WHERE state = 'pending'),
@@ -167,17 +174,17 @@ WHERE r.n = ANY (ARRAY(SELECT n FROM mine))`),
 WHERE error IS NOT NULL AND state <> 'sent' ORDER BY state <> 'failed', n LIMIT $1`),
 
 		retry: sql(`WITH mine AS MATERIALIZED (
-	SELECT r.n FROM {t} AS r WHERE r.error IS NOT NULL AND r.state <> 'sent' AND r.state IN ('failed', 'pending')
+	SELECT r.id FROM {t} AS r WHERE r.error IS NOT NULL AND r.state <> 'sent' AND r.state IN ('failed', 'pending')
 		AND ($1::uuid[] IS NULL OR r.id = ANY ($1::uuid[])) ORDER BY r.n FOR UPDATE
 )
 UPDATE {t} AS r SET state = 'pending', owner = NULL, since = statement_timestamp(), until = NULL, attempts = 0
-WHERE r.n = ANY (ARRAY(SELECT n FROM mine))`),
+WHERE r.id = ANY (ARRAY(SELECT id FROM mine))`),
 
 		discard: sql(`DELETE FROM {t} AS r
 WHERE r.id = ANY ($1::uuid[]) AND r.error IS NOT NULL AND r.state IN ('failed', 'pending')`),
 
-		prune: sql(`DELETE FROM {t} AS r WHERE r.n = ANY (ARRAY(
-	SELECT s.n FROM {t} AS s WHERE s.state = 'sent' AND s.since <= statement_timestamp() - $1::bigint * interval '1 microsecond'
+		prune: sql(`DELETE FROM {t} AS r WHERE r.id = ANY (ARRAY(
+	SELECT s.id FROM {t} AS s WHERE s.state = 'sent' AND s.since <= statement_timestamp() - $1::bigint * interval '1 microsecond'
 	ORDER BY s.since LIMIT $2::bigint FOR UPDATE SKIP LOCKED
 ))`),
 

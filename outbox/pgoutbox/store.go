@@ -98,29 +98,55 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// withTx runs f in a transaction in which every statement sees what was committed
-// before it began.
-func (s *Store) withTx(ctx context.Context, f func(pgx.Tx) error) error {
+// withTx runs f in a transaction that was begun so.
+func (s *Store) withTx(ctx context.Context, begin string, f func(pgx.Tx) error) error {
 	if s.pool == nil {
 		return errNoPool
 	}
-	return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}, f)
+	return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{BeginQuery: begin}, f)
 }
 
-// change runs one statement and says how many rows it changed. If tell is set and
-// there are some, drainers are woken.
-func (s *Store) change(ctx context.Context, what string, tell bool, sql string, args ...any) (n int, err error) {
-	err = s.withTx(ctx, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, sql, args...)
-		if n = int(tag.RowsAffected()); err == nil && tell && n > 0 && !s.o.Quiet {
-			_, err = tx.Exec(ctx, s.sql.notify)
+// change runs statements and says how many rows the first one changed.
+func (s *Store) change(ctx context.Context, what, begin string, statements ...statement) (n int, err error) {
+	err = s.withTx(ctx, begin, func(tx pgx.Tx) error {
+		for i, st := range statements {
+			tag, err := tx.Exec(ctx, st.sql, st.args...)
+			if err != nil {
+				return err
+			}
+			if i == 0 {
+				n = int(tag.RowsAffected())
+			}
 		}
-		return err
+		return nil
 	})
 	if err != nil {
-		return 0, fmt.Errorf("%s in outbox %s: %w", what, s.table, err)
+		return 0, s.wrap(what, err)
 	}
 	return n, nil
+}
+
+// wrap says what was tried, if there is an error.
+func (s *Store) wrap(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s of outbox %s: %w", what, s.table, err)
+}
+
+type statement struct {
+	sql  string
+	args []any
+}
+
+func run(sql string, args ...any) statement { return statement{sql, args} }
+
+// told adds to what makes rows due that drainers are told.
+func (s *Store) told(st statement) []statement {
+	if s.o.Quiet {
+		return []statement{st}
+	}
+	return []statement{st, run(s.sql.notify)}
 }
 
 // array writes an array as PostgreSQL reads it. Texts are used rather than lists
