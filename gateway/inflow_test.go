@@ -66,10 +66,14 @@ func serveInflow(t *testing.T, o *gateway.Options) *served {
 	})
 	err := o.Changefeeds.Add(s.g.Bus(), func() (changefeed.Source, changefeed.Tokens, error) { return &three{}, &places{}, nil },
 		changefeed.Options{Name: "processes", Topic: "processes.changed"})
-	if err := errors.Join(err, o.Outboxes.Add(outbox.Box{Store: outboxtest.NewMemory()}, outbox.ToBus(s.g.Bus().Publish), outbox.Options{Name: "shop"})); err != nil {
+	if err := errors.Join(err, o.Outboxes.Add(outbox.Box{Open: opened(outboxtest.NewMemory())}, outbox.ToBus(s.g.Bus().Publish), outbox.Options{Name: "shop"})); err != nil {
 		t.Fatal(err)
 	}
 	return s
+}
+
+func opened(s outbox.Store) func(context.Context) (outbox.Store, error) {
+	return func(context.Context) (outbox.Store, error) { return s, nil }
 }
 
 // said is an answer.
@@ -163,7 +167,7 @@ func TestOutboxes(t *testing.T) {
 		_, err := s.g.Bus().Publish(ctx, events...)
 		return err
 	}
-	if err := boxes.Add(outbox.Box{Store: m, Setup: true}, outbox.PublisherFunc(refuse), outbox.Options{
+	if err := boxes.Add(outbox.Box{Open: opened(m), Setup: true}, outbox.PublisherFunc(refuse), outbox.Options{
 		Name: "shop", MaxAttempts: 1, StatsEvery: 10 * time.Millisecond,
 	}); err != nil {
 		t.Fatal(err)
@@ -222,14 +226,16 @@ func TestOutboxAway(t *testing.T) {
 	boxes := outbox.NewSet()
 	s := serve(t, gateway.Options{Outboxes: boxes})
 	defer boxes.Close()
-	if err := boxes.Add(outbox.Box{Store: away{}}, outbox.ToBus(s.g.Bus().Publish), outbox.Options{Name: "shop"}); err != nil {
+	if err := boxes.Add(outbox.Box{Open: opened(away{})}, outbox.ToBus(s.g.Bus().Publish), outbox.Options{Name: "shop"}); err != nil {
 		t.Fatal(err)
 	}
+	within(t, func() string { return askFor(s, "GET", "/ops/outboxes", "").text },
+		func(s string) bool {
+			return strings.Contains(s, `"state":"outage"`) && strings.Contains(s, "connection refused")
+		})
 	if a := askFor(s, "GET", "/ops/outboxes/shop/errors", ""); a.status != http.StatusServiceUnavailable || !strings.Contains(a.text, "connection refused") {
 		t.Errorf("%d %s", a.status, a.text)
 	}
-	within(t, func() string { return askFor(s, "GET", "/ops/outboxes", "").text },
-		func(s string) bool { return strings.Contains(s, `"state":"outage"`) && strings.Contains(s, "connection refused") })
 }
 
 // away is an outbox whose database is.

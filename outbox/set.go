@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -14,12 +15,11 @@ import (
 
 // Box is an outbox that a [Set] drains.
 type Box struct {
-	Store Store
-	// Setup has the store's Setup called first, again and again until it
-	// succeeds.
+	// Open gives the store. It is called again and again until it succeeds. One
+	// that is an [io.Closer] is closed when the drainer has ended.
+	Open func(context.Context) (Store, error)
+	// Setup has the store's Setup called then, again and again as well.
 	Setup bool
-	// Close is called when the drainer has ended. It may be nil.
-	Close func() error
 }
 
 // Set is the outboxes that a process drains, by the names of their drainers.
@@ -44,28 +44,32 @@ func NewSet() *Set {
 // drained is one outbox of a set.
 type drained struct {
 	Box
-	d *Drainer
+	p Publisher
+	o Options
 
-	mu    sync.Mutex
-	setup string // why it is not set up
+	mu     sync.Mutex
+	store  Store    // nil until it is open
+	d      *Drainer // nil until it is set up
+	outage string   // why it is not
+	at     time.Time
 }
 
 // Add puts an outbox into the set and begins to drain it. A database that is
 // away is waited for.
 func (s *Set) Add(b Box, p Publisher, o Options) error {
-	d, err := New(b.Store, p, o)
+	o, err := o.withDefaults()
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended {
-		return fmt.Errorf("outbox %s: %w", d.o.Name, store.ErrClosed)
+		return fmt.Errorf("outbox %s: %w", o.Name, store.ErrClosed)
 	}
-	if s.find(d.o.Name) != nil {
-		return fmt.Errorf("%w: there is an outbox %s already", store.ErrInvalid, d.o.Name)
+	if s.find(o.Name) != nil {
+		return fmt.Errorf("%w: there is an outbox %s already", store.ErrInvalid, o.Name)
 	}
-	x := &drained{Box: b, d: d}
+	x := &drained{Box: b, p: p, o: o}
 	s.boxes = append(s.boxes, x)
 	s.work.Go(func() {
 		if err := x.run(s.ctx); err != nil {
@@ -79,21 +83,28 @@ func (s *Set) Add(b Box, p Publisher, o Options) error {
 
 // find gives an outbox by name. mu must be held.
 func (s *Set) find(name string) *drained {
-	i := slices.IndexFunc(s.boxes, func(x *drained) bool { return x.d.o.Name == name })
+	i := slices.IndexFunc(s.boxes, func(x *drained) bool { return x.o.Name == name })
 	if i < 0 {
 		return nil
 	}
 	return s.boxes[i]
 }
 
-// Store gives an outbox; one that there is not is [store.ErrNotFound].
+// Store gives an outbox; one that there is not is [store.ErrNotFound], one that
+// could not be opened yet [store.ErrUnavailable].
 func (s *Set) Store(name string) (Store, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if x := s.find(name); x != nil {
-		return x.Store, nil
+	x := s.find(name)
+	s.mu.Unlock()
+	if x == nil {
+		return nil, fmt.Errorf("outbox %q: %w", name, store.ErrNotFound)
 	}
-	return nil, fmt.Errorf("outbox %q: %w", name, store.ErrNotFound)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.store == nil {
+		return nil, fmt.Errorf("outbox %s: %w: %s", name, store.ErrUnavailable, x.outage)
+	}
+	return x.store, nil
 }
 
 // List tells how the outboxes are doing, by name.
@@ -121,39 +132,61 @@ func (s *Set) Close() error {
 }
 
 func (x *drained) status() Status {
-	st := x.d.Status()
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.setup != "" {
-		st.Outage, st.LastError = x.setup, x.setup
+	if x.d != nil {
+		return x.d.Status()
 	}
-	return st
+	return Status{Name: x.o.Name, Outage: x.outage, LastError: x.outage, LastErrorAt: x.at}
 }
 
 func (x *drained) run(ctx context.Context) (err error) {
-	if x.Close != nil {
-		defer func() { err = errors.Join(err, x.Close()) }()
-	}
-	if x.Setup && !x.prepare(ctx) {
+	var st Store
+	defer func() {
+		if c, ok := st.(io.Closer); ok {
+			err = errors.Join(err, c.Close())
+		}
+	}()
+	if !x.patiently(ctx, "open", func() error {
+		got, err := x.Open(ctx)
+		if err == nil {
+			st = got
+		}
+		return err
+	}) {
 		return nil
 	}
-	return x.d.Run(ctx)
+	x.mu.Lock()
+	x.store = st
+	x.mu.Unlock()
+	if x.Setup && !x.patiently(ctx, "set up", func() error { return st.Setup(ctx) }) {
+		return nil
+	}
+	d, err := New(st, x.p, x.o)
+	if err != nil {
+		return err
+	}
+	x.mu.Lock()
+	x.d = d
+	x.mu.Unlock()
+	return d.Run(ctx)
 }
 
-// prepare sets the outbox up, and says whether ctx is still good.
-func (x *drained) prepare(ctx context.Context) bool {
-	for wait := x.d.o.MinBackoff; ctx.Err() == nil; wait = min(2*wait, x.d.o.MaxBackoff) {
-		err := x.Store.Setup(ctx)
+// patiently does something again and again until it succeeds, and says whether
+// it did before ctx ended.
+func (x *drained) patiently(ctx context.Context, what string, do func() error) bool {
+	for wait := x.o.MinBackoff; ctx.Err() == nil; wait = min(2*wait, x.o.MaxBackoff) {
+		err := do()
 		x.mu.Lock()
-		if x.setup = ""; err != nil {
-			x.setup = "set up: " + err.Error()
+		if x.outage = ""; err != nil {
+			x.outage, x.at = what+": "+err.Error(), time.Now()
 		}
 		x.mu.Unlock()
 		if err == nil {
 			return true
 		}
 		if ctx.Err() == nil {
-			x.d.o.Logger.Warn("the outbox cannot be set up; it is tried again", "outbox", x.d.o.Name, "err", err)
+			x.o.Logger.Warn("the outbox is not ready; it is tried again", "outbox", x.o.Name, "err", err)
 		}
 		t := time.NewTimer(wait)
 		select {
