@@ -52,6 +52,7 @@ type server struct {
 	squeezer *compact.Compactor
 	cluster  *cluster.Cluster
 	parts    *partition.Coordinator
+	inflow   inflow
 	gateway  *gateway.Gateway
 	login    *login        // nil where nobody needs a token
 	certs    *certificates // nil without TLS
@@ -242,9 +243,15 @@ func (s *server) open(ctx context.Context, version string) (err error) {
 	if err = s.openPartitions(); err != nil {
 		return err
 	}
+	s.inflow = newInflow(s.hub, s.log)
+	figures.add(newInflowMetrics(c.Metrics.Namespace, s.inflow.feeds, s.inflow.boxes))
 	o.Schemas, o.Compactor, o.Views, o.Partitions = s.schemas, s.squeezer, s.models.set, s.parts
+	o.Changefeeds, o.Outboxes = s.inflow.feeds, s.inflow.boxes
 	o.Reduce = func(topic string) string { return reduce(c.Views, topic) }
 	s.gateway = gateway.New(s.hub, o)
+	if err = s.inflow.start(c, s.gateway.Bus(), s.log); err != nil {
+		return err
+	}
 	if c.Pprof != "" {
 		l, err := net.Listen("tcp", c.Pprof)
 		if err != nil {
@@ -334,6 +341,7 @@ func (s *server) close(within time.Duration) error {
 	if s.beside != nil {
 		errs = append(errs, s.beside(ctx))
 	}
+	errs = append(errs, s.inflow.close()...)
 	if s.parts != nil {
 		errs = append(errs, s.parts.Close(ctx))
 	}

@@ -162,46 +162,38 @@ func (in *inflow) outbox(b *config.Outbox, bus promethean.Bus, log *slog.Logger)
 	if err != nil {
 		return err
 	}
-	log = log.With("outbox", b.Name)
-	box, err := openOutbox(b, uri, log)
+	open, err := outboxOpener(b, uri, log.With("outbox", b.Name))
 	if err != nil {
 		return err
 	}
-	box.Setup = b.Setup
 	keep := b.Keep
 	if keep == 0 {
 		keep = -1 // for ever
 	}
-	return in.boxes.Add(box, outbox.ToBus(bus.Publish), outbox.Options{
+	return in.boxes.Add(outbox.Box{Open: open, Setup: b.Setup}, outbox.ToBus(bus.Publish), outbox.Options{
 		Name: b.Name, Batch: b.Batch, Every: b.Every, Lease: b.Lease, MaxAttempts: b.MaxAttempts, Keep: keep, Logger: log,
 	})
 }
 
-// openOutbox makes the store of an outbox. It does not wait for a server.
-func openOutbox(b *config.Outbox, uri string, log *slog.Logger) (outbox.Box, error) {
+// outboxOpener gives what opens an outbox.
+func outboxOpener(b *config.Outbox, uri string, log *slog.Logger) (func(context.Context) (outbox.Store, error), error) {
 	scheme, rest, _ := strings.Cut(uri, "://")
 	switch {
 	case strings.HasPrefix(scheme, "mongodb"):
 		if b.Table != "" {
-			return outbox.Box{}, errMixed(uri, "table")
+			return nil, errMixed(uri, "table")
 		}
-		return boxOf(mongooutbox.Open(uri, mongooutbox.Options{Database: b.DatabaseName, Collection: b.Collection, Logger: log}))
+		return func(ctx context.Context) (outbox.Store, error) {
+			return mongooutbox.Open(ctx, uri, mongooutbox.Options{Database: b.DatabaseName, Collection: b.Collection})
+		}, nil
 	case b.Collection != "" || b.DatabaseName != "":
-		return outbox.Box{}, errMixed(uri, "collection")
+		return nil, errMixed(uri, "collection")
 	case scheme == "sqlite":
-		return boxOf(sqliteoutbox.Open(rest, sqliteoutbox.Options{Table: b.Table}))
+		return func(ctx context.Context) (outbox.Store, error) {
+			return sqliteoutbox.Open(ctx, rest, sqliteoutbox.Options{Table: b.Table})
+		}, nil
 	}
-	return boxOf(pgoutbox.Open(context.Background(), uri, pgoutbox.Options{Table: b.Table, Logger: log}))
-}
-
-// boxOf is a store that is closed when nobody drains it any more.
-func boxOf[S interface {
-	outbox.Store
-	Close() error
-}](s S, err error,
-) (outbox.Box, error) {
-	if err != nil {
-		return outbox.Box{}, err
-	}
-	return outbox.Box{Store: s, Close: s.Close}, nil
+	return func(ctx context.Context) (outbox.Store, error) {
+		return pgoutbox.Open(ctx, uri, pgoutbox.Options{Table: b.Table, Logger: log})
+	}, nil
 }

@@ -58,7 +58,11 @@ type figures struct {
 	hub         *metrics.Metrics
 	connections prometheus.Gauge
 	handler     http.Handler
+	registry    *prometheus.Registry
 }
+
+// add has /metrics show more.
+func (f *figures) add(c prometheus.Collector) { f.registry.MustRegister(c) }
 
 // liveHeap adds what the last collection of garbage left to the figures of the
 // runtime: go_gc_heap_live_bytes shows a leak where resident memory swings.
@@ -71,6 +75,7 @@ func newFigures(namespace string, log *slog.Logger) *figures {
 	}
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(f.hub, f.connections, collectors.NewGoCollector(liveHeap), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	f.registry = reg
 	f.handler = promhttp.HandlerFor(reg, promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn), ErrorHandling: promhttp.ContinueOnError, Registry: reg,
 	})

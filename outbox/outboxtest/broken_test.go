@@ -160,7 +160,7 @@ var faults = []struct {
 		b.claim = func(owner string, n int, lease time.Duration) []outbox.Row {
 			return b.give(owner, n, lease, slices.DeleteFunc(b.in(outbox.Pending), func(r *memoryRow) bool { return !r.over(b.now()) }))
 		}
-	}, "claim/many at once never share a row, nor a key"},
+	}, "claim/no more than asked for, the first of each key first"},
 	{"the same, seen by one drainer", func(b *broken) {
 		b.claim = func(owner string, n int, lease time.Duration) []outbox.Row {
 			return b.give(owner, n, lease, slices.DeleteFunc(b.in(outbox.Pending), func(r *memoryRow) bool { return !r.over(b.now()) }))
