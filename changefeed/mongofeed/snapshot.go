@@ -1,0 +1,80 @@
+package mongofeed
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"promethean/changefeed"
+	"promethean/event"
+)
+
+// snapshot hands over the documents that are there, by _id, from behind the last
+// one that was handed over. They are read after the place in the stream was
+// taken: the session sees to it that no member answers from before.
+func (r *reader) snapshot(ctx context.Context) error {
+	snap := r.at.Snapshot
+	if err := r.session.AdvanceOperationTime(&snap.Time); err != nil {
+		return fmt.Errorf("begin the snapshot: %w", err)
+	}
+	byID := bson.D{{Key: "_id", Value: 1}}
+	o := options.Find().SetSort(byID).SetHint(byID).SetBatchSize(int32(min(r.s.o.BatchSize, 1<<30)))
+	if snap.Last != nil {
+		// The bound of the index goes across types, as $gt does not.
+		o.SetMin(snap.Last)
+	}
+	docs, err := r.s.coll.Find(mongo.NewSessionContext(ctx, r.session), bson.D{}, o)
+	if err != nil {
+		return fmt.Errorf("read the snapshot: %w", err)
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeIn)
+		defer cancel()
+		_ = docs.Close(ctx)
+	}()
+	for first := true; docs.Next(ctx); first = false {
+		id := docs.Current.Lookup("_id")
+		if first && snap.Last != nil && id.Equal(snap.Last.Lookup("_id")) {
+			continue // it was handed over
+		}
+		c, err := r.found(snap.Time, id, docs.Current)
+		if err != nil {
+			return err
+		}
+		r.changes = append(r.changes, c)
+		r.bytes += len(c.Doc)
+		if docs.RemainingBatchLength() > 0 && len(r.changes) < r.s.o.BatchSize && r.bytes < r.s.o.BatchBytes {
+			continue
+		}
+		if snap.Last, err = bson.Marshal(bson.D{{Key: "_id", Value: id}}); err != nil {
+			return fmt.Errorf("read the snapshot: %w", err)
+		}
+		if err := r.hand(ctx, true); err != nil {
+			return err
+		}
+	}
+	if err := docs.Err(); err != nil {
+		return fmt.Errorf("read the snapshot: %w", err)
+	}
+	r.at.Snapshot = nil
+	return r.hand(ctx, false)
+}
+
+// found makes a change of a document of the snapshot.
+func (r *reader) found(at bson.Timestamp, id bson.RawValue, doc bson.Raw) (changefeed.Change, error) {
+	text, err := appendDocument(r.scratch[:0], doc)
+	if err != nil {
+		return changefeed.Change{}, fmt.Errorf("document %s: %w", keyOf(id), err)
+	}
+	r.scratch = text
+	name := append([]byte(clock(at)), byte(id.Type))
+	return changefeed.Change{
+		ID: event.NameID(snapshotSpace, string(append(name, id.Value...))), Key: keyOf(id), Op: changefeed.OpSnapshot,
+		Doc: bytes.Clone(text), At: time.Unix(int64(at.T), 0), Headers: headers("snapshot", at),
+	}, nil
+}
