@@ -198,6 +198,9 @@ func stream(t testing.TB, s *pgfeed.Source, l *topic) *streaming {
 	go func() {
 		defer close(r.done)
 		r.err = s.Stream(ctx, token, l.sink)
+		if r.err != nil && ctx.Err() == nil {
+			t.Logf("a stream has ended: %v", r.err)
+		}
 	}()
 	t.Cleanup(func() { r.stop() })
 	return r

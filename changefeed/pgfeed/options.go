@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"promethean/changefeed"
+	"promethean/event"
 	"promethean/store"
 )
 
@@ -21,8 +22,10 @@ type Options struct {
 	// Name is part of the default name of the slot: feeds of one database must
 	// not share it. Default the table's.
 	Name string
-	// Slot is the replication slot. While a snapshot begins again there is a
-	// second one, with "_2" behind its name. Default promethean_NAME.
+	// Slot is the replication slot; all databases of a server share the names of
+	// slots. While a snapshot begins again there is a second one, with "_2" behind
+	// its name. Default promethean_DATABASE_NAME, with a sum of it where it
+	// had to be changed to fit.
 	Slot string
 	// Publication is made for the table if there is none of that name, and
 	// dropped by Forget if it was made here. Default the name of the slot.
@@ -47,13 +50,28 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// slotName is what the server takes, less the end that a second slot has.
+// maxSlot is how long a name may be, less the end that a second slot has.
+const maxSlot = 61
+
+// slotName is what the server takes.
 var slotName = regexp.MustCompile(`^[a-z0-9_]{1,61}$`)
 
 // notInSlots is what a name of a slot must not have.
 var notInSlots = regexp.MustCompile(`[^a-z0-9_]+`)
 
-func (o *Options) fill(schema, table string) error {
+// defaultSlot makes a name of what it is for. What is lost on the way is in a sum
+// behind it, so that two of them differ.
+func defaultSlot(database, name string) string {
+	whole := "promethean_" + database + "_" + name
+	slot := notInSlots.ReplaceAllString(whole, "_")
+	if slot == whole && len(slot) <= maxSlot {
+		return slot
+	}
+	sum := event.NameID(event.ID{}, whole)
+	return fmt.Sprintf("%s_%x", slot[:min(len(slot), maxSlot-9)], sum[:4])
+}
+
+func (o *Options) fill(database, schema, table string) error {
 	if o.BatchSize < 0 || o.BatchBytes < 0 || o.DropSlotOver < 0 || o.CheckEvery < 0 {
 		return fmt.Errorf("%w: BatchSize, BatchBytes, DropSlotOver and CheckEvery are not negative", store.ErrInvalid)
 	}
@@ -64,8 +82,7 @@ func (o *Options) fill(schema, table string) error {
 		}
 	}
 	if o.Slot == "" {
-		o.Slot = "promethean_" + strings.Trim(notInSlots.ReplaceAllString(strings.ToLower(o.Name), "_"), "_")
-		o.Slot = o.Slot[:min(len(o.Slot), 61)]
+		o.Slot = defaultSlot(database, o.Name)
 	}
 	if !slotName.MatchString(o.Slot) {
 		return fmt.Errorf("%w: slot %q: a name has 1 to 61 lower case letters, digits and underscores", store.ErrInvalid, o.Slot)
@@ -114,11 +131,11 @@ func New(uri, table string, o Options) (*Source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("PostgreSQL feed: %w", err)
 	}
-	if err := o.fill(schema, name); err != nil {
-		return nil, fmt.Errorf("PostgreSQL feed of %s: %w", table, err)
-	}
 	config, err := parseURI(uri)
 	if err != nil {
+		return nil, fmt.Errorf("PostgreSQL feed of %s: %w", table, err)
+	}
+	if err := o.fill(config.ConnConfig.Database, schema, name); err != nil {
 		return nil, fmt.Errorf("PostgreSQL feed of %s: %w", table, err)
 	}
 	pool, err := newPool(config, 3)
@@ -146,6 +163,9 @@ func parseURI(uri string) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(uri)
 	if err != nil {
 		return nil, fmt.Errorf("%w: the address of the server: %w", store.ErrInvalid, err)
+	}
+	if config.ConnConfig.Database == "" { // what the server takes then
+		config.ConnConfig.Database = config.ConnConfig.User
 	}
 	params := config.ConnConfig.RuntimeParams
 	for name, value := range settings {

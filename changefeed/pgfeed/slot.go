@@ -163,7 +163,7 @@ func (s *Source) dropSlot(ctx context.Context, name string) error {
 // own refuses a slot that somebody else must have made.
 func (s *Source) own(name string, st *slotState) error {
 	if st.plugin != "pgoutput" || st.database != s.config.Database {
-		return fmt.Errorf("%w: the slot %s is not one of this feed (plugin %q, database %q): choose another name", changefeed.ErrRefused, name, st.plugin, st.database)
+		return fmt.Errorf("%w: the slot %s is one of database %q with plugin %q, and so not of this feed: choose another name", changefeed.ErrRefused, name, st.database, st.plugin)
 	}
 	return nil
 }
