@@ -13,8 +13,16 @@ const now = "CAST(unixepoch('now','subsec') * 1000 AS INTEGER)"
 // the future, so that the clock was set back.
 const over = "(until <= " + now + " OR since > " + now + " + 1000)"
 
-// schema is the table. Indexes leave out what is sent, so that they stay small
-// however much is kept.
+// schema is the table. A row that was never refused has until 0 while it is
+// pending. Each index holds few rows, however many are kept or wait:
+//
+//	free     what may be claimed, in order, unless it is behind another
+//	due      what waits after an error, by its end,
+//	begun    and by its begin
+//	claimed  what is claimed
+//	held     what may hold up those behind it
+//	errors   what has an error
+//	sent     what may be pruned
 const schema = `CREATE TABLE IF NOT EXISTS TABLE_NAME (
 	pos      INTEGER PRIMARY KEY AUTOINCREMENT,
 	id       BLOB NOT NULL UNIQUE DEFAULT (randomblob(16)) CHECK (typeof(id) = 'blob' AND length(id) = 16),
@@ -32,8 +40,12 @@ const schema = `CREATE TABLE IF NOT EXISTS TABLE_NAME (
 	error_at INTEGER,
 	added    INTEGER NOT NULL DEFAULT (` + now + `)
 );
-CREATE INDEX IF NOT EXISTS TABLE_NAME_state ON TABLE_NAME (state, pos) WHERE state <> 'sent';
-CREATE INDEX IF NOT EXISTS TABLE_NAME_key ON TABLE_NAME (topic, "key", pos) WHERE state <> 'sent' AND "key" <> '';
+CREATE INDEX IF NOT EXISTS TABLE_NAME_free ON TABLE_NAME (pos, topic, "key") WHERE state = 'pending' AND until = 0;
+CREATE INDEX IF NOT EXISTS TABLE_NAME_due ON TABLE_NAME (until) WHERE state = 'pending' AND until > 0;
+CREATE INDEX IF NOT EXISTS TABLE_NAME_begun ON TABLE_NAME (since) WHERE state = 'pending' AND until > 0;
+CREATE INDEX IF NOT EXISTS TABLE_NAME_claimed ON TABLE_NAME (until) WHERE state = 'claimed';
+CREATE INDEX IF NOT EXISTS TABLE_NAME_held ON TABLE_NAME (topic, "key", pos) WHERE state <> 'sent' AND "key" <> '' AND (state <> 'pending' OR until > 0);
+CREATE INDEX IF NOT EXISTS TABLE_NAME_errors ON TABLE_NAME (pos) WHERE state <> 'sent' AND error IS NOT NULL;
 CREATE INDEX IF NOT EXISTS TABLE_NAME_sent ON TABLE_NAME (since) WHERE state = 'sent';
 `
 
@@ -61,26 +73,42 @@ type queries struct {
 func queriesOn(table string) queries {
 	on := func(q string) string { return strings.ReplaceAll(q, "TABLE_NAME", table) }
 	const free = `state = 'pending', owner = NULL, since = ` + now + `, until = 0`
-	const troubled = `state <> 'sent' AND (state = 'failed' OR state = 'pending' AND error IS NOT NULL)`
+	const troubled = `state <> 'sent' AND error IS NOT NULL AND state <> 'claimed'`
+	// A row behind one of its key that is neither sent nor free waits. Those
+	// before it that are free are taken too: they come first.
+	const ahead = `("key" = '' OR NOT EXISTS (
+		SELECT 1 FROM TABLE_NAME AS e WHERE e.state <> 'sent' AND e."key" <> '' AND (e.state <> 'pending' OR e.until > 0)
+		AND e.topic = r.topic AND e."key" = r."key" AND e.pos < r.pos
+		AND NOT (e.state = 'pending' AND (e.until <= ` + now + ` OR e.since > ` + now + ` + 1000))))`
+	// Three ways to be free, each with an index of its own.
+	const (
+		never = `state = 'pending' AND until = 0`
+		waits = `state = 'pending' AND until > 0`
+		due   = waits + ` AND until <= ` + now
+		back  = waits + ` AND +until > ` + now + ` AND since > ` + now + ` + 1000`
+	)
+	first := func(where string) string {
+		return `SELECT pos FROM (SELECT pos FROM TABLE_NAME AS r WHERE ` + where + ` AND ` + ahead + ` ORDER BY pos LIMIT ?3)`
+	}
+	exists := func(where string) string { return `EXISTS (SELECT 1 FROM TABLE_NAME WHERE ` + where + `)` }
+	taken := first(never) + ` UNION ALL ` + first(due) + ` UNION ALL ` + first(back) + ` ORDER BY pos LIMIT ?3`
+	count := func(where string) string {
+		return `SELECT count(*), count(error), ` + now + ` - min(added) FROM TABLE_NAME WHERE ` + where
+	}
 	return queries{
 		add: on(`INSERT INTO TABLE_NAME (id, ts, topic, "key", payload, meta) VALUES (?,?,?,?,?,?)`),
-		any: on(`SELECT EXISTS (SELECT 1 FROM TABLE_NAME WHERE state <> 'sent' AND state = 'pending')`),
-		// A row behind one of its key that is neither sent nor free waits. Those
-		// before it that are free are taken too: they come first.
-		claim: on(`UPDATE TABLE_NAME SET state = 'claimed', owner = ?, since = ` + now + `, until = ` + now + ` + ?
-			WHERE pos IN (
-				SELECT pos FROM TABLE_NAME AS r WHERE state <> 'sent' AND state = 'pending' AND ` + over + `
-				AND ("key" = '' OR NOT EXISTS (
-					SELECT 1 FROM TABLE_NAME AS e WHERE e.state <> 'sent' AND e."key" <> '' AND e.topic = r.topic AND e."key" = r."key" AND e.pos < r.pos
-					AND NOT (e.state = 'pending' AND (e.until <= ` + now + ` OR e.since > ` + now + ` + 1000))
-				))
-				ORDER BY pos LIMIT ?
-			) RETURNING pos, id, ts, topic, "key", payload, meta, attempts`),
-		sent:    on(`UPDATE TABLE_NAME SET state = 'sent', owner = NULL, since = ` + now + `, until = 0 WHERE state <> 'sent' AND id IN `),
-		refuse:  on(`UPDATE TABLE_NAME SET state = ?, owner = NULL, since = ` + now + `, until = ` + now + ` + ?, attempts = attempts + 1, error = ?, error_at = ` + now + ` WHERE id = ? AND state = 'claimed' AND owner = ?`),
+		any: on(`SELECT ` + exists(never) + ` OR ` + exists(due) + ` OR ` + exists(back)),
+		claim: on(`UPDATE TABLE_NAME SET state = 'claimed', owner = ?1, since = ` + now + `, until = ` + now + ` + ?2
+			WHERE pos IN (` + taken + `) RETURNING pos, id, ts, topic, "key", payload, meta, attempts`),
+		sent: on(`UPDATE TABLE_NAME SET state = 'sent', owner = NULL, since = ` + now + `, until = 0 WHERE state <> 'sent' AND id IN `),
+		refuse: on(`UPDATE TABLE_NAME SET state = ?, owner = NULL, since = ` + now + `, until = max(` + now + ` + ?, 1), attempts = attempts + 1,
+			error = ?, error_at = ` + now + ` WHERE id = ? AND state = 'claimed' AND owner = ?`),
 		release: on(`UPDATE TABLE_NAME SET ` + free + ` WHERE state = 'claimed' AND owner = ? AND id IN `),
-		requeue: on(`UPDATE TABLE_NAME SET ` + free + ` WHERE state <> 'sent' AND state = 'claimed' AND ` + over),
-		stats:   on(`SELECT state, count(*), count(error), ` + now + ` - min(added) FROM TABLE_NAME WHERE state <> 'sent' GROUP BY state`),
+		requeue: on(`UPDATE TABLE_NAME SET ` + free + ` WHERE state = 'claimed' AND ` + over),
+		stats: on(`SELECT 'pending', * FROM (` + count(never) + `)
+			UNION ALL SELECT 'pending', * FROM (` + count(waits) + `)
+			UNION ALL SELECT 'claimed', * FROM (` + count(`state = 'claimed'`) + `)
+			UNION ALL SELECT 'failed', * FROM (` + count(`state <> 'sent' AND error IS NOT NULL AND state = 'failed'`) + `)`),
 		errors: on(`SELECT id, topic, "key", state, attempts, error, error_at FROM TABLE_NAME WHERE state <> 'sent' AND error IS NOT NULL
 			ORDER BY state <> 'failed', pos LIMIT ?`),
 		retryAll: on(`UPDATE TABLE_NAME SET ` + free + `, attempts = 0 WHERE ` + troubled),

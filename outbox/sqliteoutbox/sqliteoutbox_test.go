@@ -73,7 +73,7 @@ func harness(t testing.TB) outboxtest.Harness {
 			return tx{x, box}, err
 		},
 		Advance: func(t testing.TB, d time.Duration) {
-			exec(t, db, `UPDATE promethean_outbox SET since = since - ?1, until = until - ?1, added = added - ?1, error_at = error_at - ?1`, d.Milliseconds())
+			exec(t, db, `UPDATE promethean_outbox SET since = since - ?1, until = iif(until > 0, until - ?1, 0), added = added - ?1, error_at = error_at - ?1`, d.Milliseconds())
 		},
 		Raw: func(t testing.TB, id event.ID, topic, key, payload string) {
 			exec(t, db, `INSERT INTO promethean_outbox (id, topic, key, payload) VALUES (?, ?, ?, ?)`, id[:], topic, key, payload)

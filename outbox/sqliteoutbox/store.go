@@ -182,20 +182,21 @@ func (b *Outbox) RequeueExpired(ctx context.Context) (int, error) {
 func (b *Outbox) Stats(ctx context.Context) (s outbox.Stats, err error) {
 	err = b.query(ctx, func(row *sql.Rows) error {
 		var state string
-		var n, refused, age int64
-		if err := row.Scan(&state, &n, &refused, &age); err != nil {
+		var n, refused int64
+		var age sql.NullInt64 // of the oldest
+		if err := row.Scan(&state, &n, &refused, &age); err != nil || n == 0 {
 			return err
 		}
 		switch outbox.State(state) {
 		case outbox.Pending:
-			s.Pending, s.Refused = n, refused
+			s.Pending, s.Refused = s.Pending+n, s.Refused+refused
 		case outbox.Claimed:
 			s.Claimed = n
 		case outbox.Failed:
 			s.Failed = n
 		case outbox.Sent:
 		}
-		s.Oldest = max(s.Oldest, time.Duration(max(age, 1))*time.Millisecond)
+		s.Oldest = max(s.Oldest, time.Duration(max(age.Int64, 1))*time.Millisecond)
 		return nil
 	}, func() { s = outbox.Stats{} }, b.q.stats)
 	if err != nil {
