@@ -32,13 +32,13 @@ func (s *Store) MarkError(ctx context.Context, owner string, refusals ...outbox.
 	return err
 }
 
-// Release implements [outbox.Store].
+// Release implements [outbox.Store]. It wakes drainers.
 func (s *Store) Release(ctx context.Context, owner string, ids ...event.ID) error {
 	if len(ids) == 0 {
 		return nil
 	}
 	s.lookAtAll()
-	_, err := s.change(ctx, "give rows back", beginAtLeisure, run(s.sql.release, owner, idArray(ids)))
+	_, err := s.change(ctx, "give rows back", beginAtLeisure, s.told(run(s.sql.release, owner, idArray(ids)))...)
 	return err
 }
 
