@@ -15,7 +15,6 @@ import (
 	"promethean/internal/app/config"
 	"promethean/internal/jq"
 	"promethean/outbox"
-	"promethean/outbox/mongooutbox"
 	"promethean/outbox/pgoutbox"
 	"promethean/outbox/sqliteoutbox"
 	"promethean/store"
@@ -127,14 +126,14 @@ func opener(f *config.Changefeed, uri string, log *slog.Logger) (changefeed.Open
 			return nil, errMixed(uri, "table")
 		}
 		o := mongofeed.Options{
-			URI: uri, Database: f.DatabaseName, Collection: f.Collection, FullDocument: f.FullDocument, Snapshot: f.Snapshot, Logger: log,
+			URI: uri, Database: f.DatabaseName, Collection: f.Collection, FullDocument: mongofeed.FullDocument(f.FullDocument), Snapshot: f.Snapshot,
 		}
 		return func() (changefeed.Source, changefeed.Tokens, error) {
-			s, err := mongofeed.Open(o)
+			s, err := mongofeed.New(o)
 			if err != nil {
 				return nil, nil, err
 			}
-			return s, s.Tokens(), nil
+			return s, mongofeed.NewTokens(s.Database()), nil
 		}, nil
 	}
 	if f.Table == "" || strings.HasPrefix(uri, "sqlite") {
@@ -183,9 +182,7 @@ func outboxOpener(b *config.Outbox, uri string, log *slog.Logger) (func(context.
 		if b.Table != "" {
 			return nil, errMixed(uri, "table")
 		}
-		return func(ctx context.Context) (outbox.Store, error) {
-			return mongooutbox.Open(ctx, uri, mongooutbox.Options{Database: b.DatabaseName, Collection: b.Collection})
-		}, nil
+		return nil, errors.New("MongoDB: not yet")
 	case b.Collection != "" || b.DatabaseName != "":
 		return nil, errMixed(uri, "collection")
 	case scheme == "sqlite":
