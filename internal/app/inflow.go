@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"strings"
 
@@ -79,7 +80,23 @@ func (in *inflow) feed(f *config.Changefeed, bus promethean.Bus, payload int, lo
 	if err != nil {
 		return err
 	}
+	// What no server has to be asked about is wrong now or never.
+	src, tokens, err := open()
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(src.Close(), closed(tokens)); err != nil {
+		return err
+	}
 	return in.feeds.Add(bus, open, o)
+}
+
+// closed closes what can be closed.
+func closed(x any) error {
+	if c, ok := x.(io.Closer); ok {
+		return c.Close()
+	}
+	return nil
 }
 
 // filterOf is a jq program that sees the document, and gives false or null for
@@ -164,6 +181,15 @@ func (in *inflow) outbox(b *config.Outbox, bus promethean.Bus, log *slog.Logger)
 	open, err := outboxOpener(b, uri, log.With("outbox", b.Name))
 	if err != nil {
 		return err
+	}
+	if !strings.HasPrefix(uri, "sqlite:") { // its file may not be there yet; all others are opened without a look
+		box, err := open(context.Background())
+		if err == nil {
+			err = closed(box)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	keep := b.Keep
 	if keep == 0 {
