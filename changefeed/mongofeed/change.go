@@ -146,7 +146,7 @@ func clock(t bson.Timestamp) string {
 }
 
 func headers(op string, at bson.Timestamp) event.Headers {
-	return event.Headers{{Name: "x-mongo-op", Value: op}, {Name: "x-change-cluster-time", Value: clock(at)}}
+	return event.Headers{{Name: "x-change-cluster-time", Value: clock(at)}, {Name: "x-mongo-op", Value: op}}
 }
 
 // keyOf writes an _id as the key of events. Numbers that MongoDB holds for one

@@ -63,6 +63,8 @@ func (r *reader) watch(ctx context.Context) (*mongo.ChangeStream, error) {
 	o := options.ChangeStream().SetFullDocument(options.FullDocument(r.s.o.FullDocument)).
 		SetBatchSize(int32(min(r.s.o.BatchSize, 1<<30))).SetMaxAwaitTime(r.s.o.MaxAwait)
 	switch {
+	case r.at.Of == "":
+		o.SetBatchSize(0) // an empty batch has the place where it begins
 	case r.at.Resume != nil:
 		// Not resumeAfter, which does not go on behind the end of a stream.
 		o.SetStartAfter(r.at.Resume)

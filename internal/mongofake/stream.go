@@ -170,6 +170,9 @@ func (s *Server) read(st *stream, b *batch) error {
 		return failf(codeCappedPositionLost, "CollectionScan died due to position in capped collection being deleted.")
 	}
 	for st.next < s.trimmed+int64(len(s.oplog)) {
+		if b.most > 0 && b.count >= b.most {
+			return nil // what comes next, be it an error, is for another batch
+		}
 		e := &s.oplog[st.next-s.trimmed]
 		if st.watches(e) {
 			took, err := s.give(st, e, e.token(), b)
