@@ -1,7 +1,6 @@
 package mongofeed
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"time"
@@ -37,20 +36,22 @@ func (r *reader) snapshot(ctx context.Context) error {
 		defer cancel()
 		_ = docs.Close(ctx)
 	}()
+	size := 0
 	for first := true; docs.Next(ctx); first = false {
 		id := docs.Current.Lookup("_id")
 		if first && snap.Last != nil && id.Equal(snap.Last.Lookup("_id")) {
 			continue // it was handed over
 		}
-		c, err := r.found(snap.Time, id, docs.Current)
-		if err != nil {
+		name := append([]byte(clock(snap.Time)), byte(id.Type))
+		ident := event.NameID(snapshotSpace, string(append(name, id.Value...)))
+		if err := r.made.add(ident, changefeed.OpSnapshot, time.Unix(int64(snap.Time.T), 0), id, snap.Time, docs.Current); err != nil {
 			return err
 		}
-		r.changes = append(r.changes, c)
-		r.bytes += len(c.Doc)
-		if docs.RemainingBatchLength() > 0 && len(r.changes) < r.s.o.BatchSize && r.bytes < r.s.o.BatchBytes {
+		size += len(docs.Current)
+		if docs.RemainingBatchLength() > 0 && len(r.made.changes) < r.s.o.BatchSize && size < r.s.o.BatchBytes {
 			continue
 		}
+		size = 0
 		if snap.Last, err = bson.Marshal(bson.D{{Key: "_id", Value: id}}); err != nil {
 			return fmt.Errorf("read the snapshot: %w", err)
 		}
@@ -63,18 +64,4 @@ func (r *reader) snapshot(ctx context.Context) error {
 	}
 	r.at.Snapshot = nil
 	return r.hand(ctx, false)
-}
-
-// found makes a change of a document of the snapshot.
-func (r *reader) found(at bson.Timestamp, id bson.RawValue, doc bson.Raw) (changefeed.Change, error) {
-	text, err := appendDocument(r.scratch[:0], doc)
-	if err != nil {
-		return changefeed.Change{}, fmt.Errorf("document %s: %w", keyOf(id), err)
-	}
-	r.scratch = text
-	name := append([]byte(clock(at)), byte(id.Type))
-	return changefeed.Change{
-		ID: event.NameID(snapshotSpace, string(append(name, id.Value...))), Key: keyOf(id), Op: changefeed.OpSnapshot,
-		Doc: bytes.Clone(text), At: time.Unix(int64(at.T), 0), Headers: headers("snapshot", at),
-	}, nil
 }

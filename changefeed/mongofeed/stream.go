@@ -3,7 +3,6 @@ package mongofeed
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -19,15 +18,12 @@ type reader struct {
 	s       *Source
 	session *mongo.Session
 	sink    func(context.Context, changefeed.Batch) error
-	at      place
+	at      place // up to where everything is handed over, with what is made
 
-	changes []changefeed.Change // read, and not handed over yet
-	bytes   int
-	absent  []int // which of them still need a document
-	ids     []bson.RawValue
-	time    bson.Timestamp // of the last change that was read
-	saved   time.Time      // when a token was handed over last
-	scratch []byte
+	made   maker           // changes that were read, and not handed over yet
+	absent []bson.RawValue // the _ids of those that still need a document
+	time   bson.Timestamp  // of the last change that was read
+	saved  time.Time       // when a token was handed over last
 }
 
 // closeIn bounds how long it takes to give up a cursor.
@@ -35,14 +31,18 @@ const closeIn = 5 * time.Second
 
 // hand gives the sink what was read, and where to go on.
 func (r *reader) hand(ctx context.Context, snapshot bool) error {
-	if err := r.lookUp(ctx); err != nil {
-		return err
+	changes := r.made.done()
+	if len(r.absent) > 0 {
+		var err error
+		if changes, err = r.lookUp(ctx, changes); err != nil {
+			return err
+		}
 	}
 	token, err := r.at.token()
 	if err != nil {
 		return err
 	}
-	b := changefeed.Batch{Changes: r.changes, Token: token, Snapshot: snapshot}
+	b := changefeed.Batch{Changes: changes, Token: token, Snapshot: snapshot}
 	switch {
 	case snapshot && r.at.Snapshot != nil && r.at.Snapshot.Last != nil:
 		b.Position = "snapshot up to _id " + keyOf(r.at.Snapshot.Last.Lookup("_id"))
@@ -54,7 +54,7 @@ func (r *reader) hand(ctx context.Context, snapshot bool) error {
 	if err := r.sink(ctx, b); err != nil {
 		return sinkError{err}
 	}
-	r.changes, r.bytes, r.saved = nil, 0, time.Now()
+	r.saved = time.Now()
 	return nil
 }
 
@@ -111,112 +111,129 @@ func (r *reader) begin(ctx context.Context) error {
 	return r.hand(ctx, r.s.o.Snapshot)
 }
 
-// follow hands over changes as they come.
+// follow hands over changes as they come. They are fetched beside it, so that the
+// server is at work while changes are made ready and stored.
 func (r *reader) follow(ctx context.Context) error {
 	changes, err := r.watch(ctx)
 	if err != nil {
 		return err
 	}
-	defer r.close(ctx, changes)
-	for r.saved = time.Now(); ; {
-		if changes.TryNext(ctx) {
-			if err := r.take(ctx, changes); err != nil {
-				return err
-			}
-			continue
+	inner, cancel := context.WithCancel(ctx)
+	parts := make(chan part)
+	go fetch(inner, changes, r.s.o, parts)
+	defer func() {
+		cancel()
+		for range parts { // until it is done
 		}
-		if err := changes.Err(); err != nil {
-			return fmt.Errorf("read the change stream: %w", err)
+		r.close(ctx, changes)
+	}()
+	r.saved = time.Now()
+	for p := range parts {
+		if p.err != nil {
+			return p.err
 		}
-		if changes.ID() == 0 {
-			return errors.New("the server has closed the change stream")
-		}
-		if now := changes.ResumeToken(); now != nil && !bytes.Equal(now, r.at.Resume) && time.Since(r.saved) >= r.s.o.TokenEvery {
-			r.at.Resume, r.at.At = bytes.Clone(now), nil
-			if err := r.hand(ctx, false); err != nil {
-				return err
-			}
+		if err := r.take(ctx, p); err != nil {
+			return err
 		}
 	}
+	return ctx.Err()
 }
 
-// take reads the change that the stream is at. At the end of what the server has
-// sent, or of what may be handed over at a time, it is handed over.
-func (r *reader) take(ctx context.Context, changes *mongo.ChangeStream) error {
-	e, err := parseEvent(changes.Current)
-	if err != nil {
-		return fmt.Errorf("read a change: %w", err)
-	}
-	switch e.op {
-	case "drop", "rename", "dropDatabase", "invalidate":
-		// The place stays before it: whoever comes back meets it again.
-		if len(r.changes) > 0 {
-			if err := r.hand(ctx, false); err != nil {
-				return err
-			}
+// take hands over a part. One without events moves the token, if it is time.
+func (r *reader) take(ctx context.Context, p part) error {
+	if len(p.events) == 0 {
+		if bytes.Equal(p.resume, r.at.Resume) || time.Since(r.saved) < r.s.o.TokenEvery {
+			return nil
 		}
-		return fmt.Errorf("%w: %s was ended by %s", changefeed.ErrGone, r.s.name(), e.said())
-	}
-	if err := r.add(e); err != nil {
-		return err
-	}
-	r.at.Resume, r.at.At = bytes.Clone(changes.ResumeToken()), nil
-	if changes.RemainingBatchLength() == 0 || len(r.changes) >= r.s.o.BatchSize || r.bytes >= r.s.o.BatchBytes {
+		r.at.Resume, r.at.At = p.resume, nil
 		return r.hand(ctx, false)
 	}
-	return nil
-}
-
-// add makes a change of an event.
-func (r *reader) add(e streamEvent) error {
-	c, err := e.change(&r.scratch)
-	if err != nil {
-		return err
-	}
-	r.time = e.time
-	if c.Op == changefeed.OpUpdate && c.Doc == nil {
-		if r.s.o.FullDocument != WhenAvailable {
-			return nil // it is gone: the delete that follows tells
+	r.made.grow(len(p.events))
+	for i, raw := range p.events {
+		e, err := parseEvent(raw)
+		if err != nil {
+			return fmt.Errorf("read a change: %w", err)
 		}
-		r.absent = append(r.absent, len(r.changes))
-		r.ids = append(r.ids, e.id)
+		switch e.op {
+		case "drop", "rename", "dropDatabase", "invalidate":
+			return r.gone(ctx, e, p.events[:i])
+		}
+		if err := r.add(e); err != nil {
+			return err
+		}
 	}
-	r.changes = append(r.changes, c)
-	r.bytes += len(c.Doc)
-	return nil
+	r.at.Resume, r.at.At = p.resume, nil
+	return r.hand(ctx, false)
 }
 
-// lookUp finds the documents of updates that came without one. Those that are
-// gone are left out, as the delete that follows tells.
-func (r *reader) lookUp(ctx context.Context) error {
-	if len(r.absent) == 0 {
-		return nil
+// gone hands over what came before the end of the stream. The place stays before
+// it: whoever comes back meets it again.
+func (r *reader) gone(ctx context.Context, end streamEvent, before []bson.Raw) error {
+	if n := len(before); n > 0 {
+		r.at.Resume, r.at.At = before[n-1].Lookup("_id").Document(), nil
+		if err := r.hand(ctx, false); err != nil {
+			return err
+		}
 	}
-	found, err := r.s.coll.Find(mongo.NewSessionContext(ctx, r.session), bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: r.ids}}}})
+	return fmt.Errorf("%w: %s was ended by %s", changefeed.ErrGone, r.s.name(), end.said())
+}
+
+// add makes a change of an event. An update whose document is gone is left out:
+// the delete that follows tells.
+func (r *reader) add(e streamEvent) error {
+	r.time = e.time
+	if e.op == string(changefeed.OpUpdate) && e.doc == nil {
+		if r.s.o.FullDocument != WhenAvailable {
+			return nil
+		}
+		r.absent = append(r.absent, e.id)
+	}
+	return r.made.event(e)
+}
+
+// lookUp finds the documents of updates that came without one.
+func (r *reader) lookUp(ctx context.Context, changes []changefeed.Change) ([]changefeed.Change, error) {
+	docs, err := r.find(ctx, r.absent)
 	if err != nil {
-		return fmt.Errorf("look up documents without a post image: %w", err)
+		return nil, fmt.Errorf("look up documents without a post image: %w", err)
+	}
+	r.absent = nil
+	kept := changes[:0]
+	for _, c := range changes {
+		if c.Op == changefeed.OpUpdate && c.Doc == nil {
+			if c.Doc = docs[c.Key]; c.Doc == nil {
+				continue
+			}
+		}
+		kept = append(kept, c)
+	}
+	return kept, nil
+}
+
+// find gives documents by key. The reader's session is at work for the stream, so
+// it has one of its own, by which no member answers from before the changes.
+func (r *reader) find(ctx context.Context, ids []bson.RawValue) (map[string][]byte, error) {
+	session, err := r.s.client.StartSession()
+	if err != nil {
+		return nil, err
+	}
+	defer session.EndSession(context.WithoutCancel(ctx))
+	if err := session.AdvanceOperationTime(&r.time); err != nil {
+		return nil, err
+	}
+	ctx = mongo.NewSessionContext(ctx, session)
+	found, err := r.s.coll.Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}})
+	if err != nil {
+		return nil, err
 	}
 	defer func() { _ = found.Close(context.WithoutCancel(ctx)) }()
 	docs := make(map[string][]byte)
 	for found.Next(ctx) {
 		doc, err := appendDocument(nil, found.Current)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		docs[keyOf(found.Current.Lookup("_id"))] = doc
 	}
-	if err := found.Err(); err != nil {
-		return fmt.Errorf("look up documents without a post image: %w", err)
-	}
-	for _, i := range r.absent {
-		r.changes[i].Doc = docs[r.changes[i].Key]
-	}
-	kept := r.changes[:0]
-	for _, c := range r.changes {
-		if c.Op != changefeed.OpUpdate || c.Doc != nil {
-			kept = append(kept, c)
-		}
-	}
-	r.changes, r.absent, r.ids = kept, nil, nil
-	return nil
+	return docs, found.Err()
 }
