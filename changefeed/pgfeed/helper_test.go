@@ -267,7 +267,6 @@ func refuses(t *testing.T, err, kind error, words ...string) {
 	}
 }
 
-
 // database gives one with a table things (id, n).
 func database(t testing.TB) (uri string) {
 	t.Helper()

@@ -20,13 +20,11 @@ import (
 
 const (
 	// tickEvery is how often the pump looks whether to tell the server how far
-	// the feed is, and tellEvery how often it does so without news: well within
-	// wal_sender_timeout.
+	// the feed is, and tellEvery how often it does so without news, and asks how
+	// far the server is, which does not say so by itself to who tells so often.
 	tickEvery = 500 * time.Millisecond
 	tellEvery = 5 * time.Second
-	// askAfter is how long the server may be silent before it is asked whether it
-	// is there, and silentFor when it is given up.
-	askAfter  = 20 * time.Second
+	// silentFor is when a server that does not answer is given up.
 	silentFor = time.Minute
 )
 
@@ -56,7 +54,7 @@ type pump struct {
 	change   change
 	buffer   []byte
 	heard    time.Time
-	told     time.Time
+	asked    time.Time
 	toldLSN  lsn
 	received lsn
 }
@@ -208,8 +206,13 @@ func (p *pump) tick(now time.Time) error {
 		return fmt.Errorf("read the stream: the server has said nothing for %v", silent.Round(time.Second))
 	}
 	poke(p.q.more) // the place may have to move without a change
-	ask := until != 0 || silent > askAfter
-	if ask || p.q.confirmed() != p.toldLSN || now.Sub(p.told) > tellEvery {
+	ask := until != 0 || now.Sub(p.asked) > tellEvery
+	if ask {
+		p.asked = now
+	}
+	// While nothing is read a question of the server is not seen: it hears from
+	// us at every tick then, however soon it would give us up.
+	if ask || p.q.confirmed() != p.toldLSN || !p.q.room() {
 		return p.tell(ask)
 	}
 	return nil
@@ -231,7 +234,7 @@ func (p *pump) tell(ask bool) error {
 	if err := p.conn.Frontend.Flush(); err != nil {
 		return fmt.Errorf("answer the server: %w", err)
 	}
-	p.told, p.toldLSN = time.Now(), saved
+	p.toldLSN = saved
 	return nil
 }
 

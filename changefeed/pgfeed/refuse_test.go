@@ -163,10 +163,15 @@ func TestWALLevel(t *testing.T) {
 }
 
 func TestNoSlotLeft(t *testing.T) {
-	server := pgtest.Start(t, "max_replication_slots = 0")
-	pgtest.Exec(t, server.URI(), "CREATE TABLE things (id int PRIMARY KEY, n int)")
-	s := newSource(t, server.URI(), "things", pgfeed.Options{})
-	refuses(t, once(t, s, newTopic()), changefeed.ErrRefused, "max_replication_slots")
+	for _, most := range []string{"0", "1"} {
+		server := pgtest.Start(t, "max_replication_slots = "+most)
+		pgtest.Exec(t, server.URI(), "CREATE TABLE things (id int PRIMARY KEY, n int)")
+		if most == "1" {
+			pgtest.Exec(t, server.URI(), "SELECT pg_create_logical_replication_slot('other', 'pgoutput')")
+		}
+		s := newSource(t, server.URI(), "things", pgfeed.Options{})
+		refuses(t, once(t, s, newTopic()), changefeed.ErrRefused, "max_replication_slots")
+	}
 }
 
 func TestBadTokens(t *testing.T) {

@@ -69,6 +69,9 @@ func (s *Source) identify(ctx context.Context, conn *pgconn.PgConn) (system, tim
 func (s *Source) newSlot(ctx context.Context, conn *pgconn.PgConn, slot string) (at lsn, snapshot string, err error) {
 	// It waits until transactions that are under way have ended.
 	row, err := one(ctx, conn, "CREATE_REPLICATION_SLOT "+pgx.Identifier{slot}.Sanitize()+" LOGICAL pgoutput EXPORT_SNAPSHOT")
+	if code(err) == codeState {
+		return 0, "", fmt.Errorf("%w: make slot %s: %w", changefeed.ErrRefused, slot, err)
+	}
 	if err != nil {
 		return 0, "", s.means(ctx, "make slot "+slot, err)
 	}
