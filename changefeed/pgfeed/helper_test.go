@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -18,7 +19,12 @@ import (
 	"promethean/internal/pgtest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if child := os.Getenv(childEnv); child != "" {
+		runChild(child)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // patience bounds how long a test waits for what must come.
 const patience = 60 * time.Second

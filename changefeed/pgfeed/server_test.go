@@ -75,9 +75,9 @@ func TestConnectionsKilled(t *testing.T) {
 			}
 		}
 		// A connection that waits for its use is found dead later.
-		for len(l.get()) <= n {
+		for next := l.next(); len(l.get()) <= n; next = l.next() {
 			select {
-			case <-l.next():
+			case <-next:
 			case <-run.done:
 				ended++
 				for _, e := range []error{changefeed.ErrRefused, changefeed.ErrGone, changefeed.ErrHistoryLost, nil} {

@@ -115,7 +115,8 @@ func TestWholeTransactions(t *testing.T) {
 		return fine
 	}
 	ended := 0
-	for run = stream(t, s, l); len(l.get()) < small*each+large+1; {
+	run = stream(t, s, l)
+	for next := l.next(); len(l.get()) < small*each+large+1; next = l.next() {
 		select {
 		case <-run.done:
 			ended++
@@ -123,7 +124,7 @@ func TestWholeTransactions(t *testing.T) {
 				t.Errorf("the place in the midst of a transaction is %+v", p)
 			}
 			run = stream(t, s, l)
-		case <-l.next():
+		case <-next:
 		}
 	}
 	run.stop()
