@@ -96,6 +96,11 @@ func (p *pump) update(ctx context.Context, c *change) error {
 			c.new[i] = c.old[i]
 		}
 	}
+	for _, k := range p.layout.keys {
+		if c.new[k].kind == isUnchanged {
+			return fmt.Errorf("the server has not sent the column %s of the key", p.layout.columns[k].name)
+		}
+	}
 	key := p.layout.key(c.new)
 	if c.hasOld {
 		if old := p.layout.key(c.old); old != key {

@@ -87,11 +87,8 @@ func (w *writers) stop() {
 // await waits for so many more transactions.
 func (w *writers) await(t *testing.T, n int64) {
 	t.Helper()
-	for want := w.writes.Load() + n; w.writes.Load() < want; {
-		if t.Failed() {
-			t.FailNow()
-		}
-	}
+	want := w.writes.Load() + n
+	within(t, "more transactions", func() bool { return w.writes.Load() >= want || t.Failed() })
 }
 
 func versions(t *testing.T) (uri string) {

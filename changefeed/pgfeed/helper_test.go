@@ -191,6 +191,7 @@ func newSource(t testing.TB, uri, table string, o pgfeed.Options) *pgfeed.Source
 
 // streaming is a Stream that is under way.
 type streaming struct {
+	t      testing.TB
 	cancel context.CancelFunc
 	done   chan struct{}
 	err    error
@@ -199,7 +200,7 @@ type streaming struct {
 func stream(t testing.TB, s *pgfeed.Source, l *topic) *streaming {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &streaming{cancel: cancel, done: make(chan struct{})}
+	r := &streaming{t: t, cancel: cancel, done: make(chan struct{})}
 	token := l.place()
 	go func() {
 		defer close(r.done)
@@ -208,15 +209,22 @@ func stream(t testing.TB, s *pgfeed.Source, l *topic) *streaming {
 			t.Logf("a stream has ended: %v", r.err)
 		}
 	}()
-	t.Cleanup(func() { r.stop() })
+	t.Cleanup(r.stop)
 	return r
 }
 
-// stop ends it and gives what it has returned.
-func (r *streaming) stop() error {
+// stop ends it, if it has not ended by itself.
+func (r *streaming) stop() {
+	select {
+	case <-r.done:
+		r.cancel()
+		return
+	default:
+	}
 	r.cancel()
-	<-r.done
-	return r.err
+	if <-r.done; !errors.Is(r.err, context.Canceled) {
+		r.t.Logf("a stream that was stopped has ended with %v", r.err)
+	}
 }
 
 // ends waits until it ends by itself.

@@ -3,7 +3,6 @@ package pgfeed_test
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -49,7 +48,7 @@ func stored(t testing.TB, hub *promethean.Hub) (list []changefeed.Change) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := changefeed.Change{ID: e.ID, Key: e.Key, Doc: json.RawMessage(e.Payload)}
+		c := changefeed.Change{ID: e.ID, Key: e.Key, Doc: e.Payload}
 		op, _ := e.Headers.Get("x-pg-op")
 		if c.Op = changefeed.Op(op); string(e.Payload) == "null" {
 			c.Doc = nil
@@ -195,7 +194,7 @@ func BenchmarkStream(b *testing.B) {
 			l := newTopic()
 			first := stream(b, s, l)
 			l.begun(b)
-			_ = first.stop()
+			first.stop()
 			w.token = l.place()
 			for b.Loop() {
 				write(rows, each)
@@ -263,9 +262,7 @@ func BenchmarkHub(b *testing.B) {
 				write(rows, each)
 				start := time.Now()
 				stop := begin()
-				for tail() < want {
-					time.Sleep(time.Millisecond)
-				}
+				within(b, "the last row", func() bool { return tail() >= want })
 				spent += time.Since(start)
 				stop()
 			}

@@ -25,7 +25,8 @@ type Options struct {
 	// Slot is the replication slot; all databases of a server share the names of
 	// slots. While a snapshot begins again there is a second one, with "_2" behind
 	// its name. Default promethean_DATABASE_NAME, with a sum of it where it
-	// had to be changed to fit.
+	// had to be changed to fit. Who begins with a snapshot drops a slot of that
+	// name that nobody reads.
 	Slot string
 	// Publication is made for the table if there is none of that name, and
 	// dropped by Forget if it was made here. Default the name of the slot.

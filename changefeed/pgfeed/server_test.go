@@ -17,7 +17,7 @@ import (
 )
 
 // within wants a condition to come true.
-func within(t *testing.T, what string, holds func() bool) {
+func within(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	ticks := time.NewTicker(10 * time.Millisecond)
 	defer ticks.Stop()
@@ -167,11 +167,27 @@ func TestSlowSink(t *testing.T) {
 	run := stream(t, s, l)
 	l.begun(t)
 	const rows = 20000
+	conn := pgtest.Connect(t, uri)
+	// answers waits until the feed has answered for so long, by the server's clock.
+	answers := func(long time.Duration) {
+		var first time.Time
+		within(t, "an answer", func() bool {
+			var at *time.Time
+			if err := conn.QueryRow(context.Background(), "SELECT max(reply_time) FROM pg_stat_replication WHERE pid = (SELECT active_pid FROM pg_replication_slots WHERE database = current_database())").Scan(&at); err != nil || at == nil {
+				t.Errorf("the server has given up the feed: %v", err)
+				return true
+			}
+			if first.IsZero() {
+				first = *at
+			}
+			return at.Sub(first) > long
+		})
+	}
 	slow := 0
 	l.mu.Lock()
 	l.fail = func(changefeed.Batch) failure {
 		if slow++; slow <= 2 {
-			time.Sleep(4 * time.Second) // the time that the sink takes is what is tried
+			answers(4 * time.Second)
 		}
 		return fine
 	}
@@ -229,7 +245,7 @@ func TestConfirms(t *testing.T) {
 	}
 	close(hold)
 	go func() {
-		for range stored { //nolint:revive // they are let through
+		for range stored {
 		}
 	}()
 	within(t, "what is saved", func() bool { return confirmed() == l.position().LSN && l.position().LSN != was })
@@ -347,6 +363,38 @@ func TestQuietTable(t *testing.T) {
 	}
 	pgtest.Exec(t, uri, "INSERT INTO things VALUES (1, 1)")
 	l.has(t, 1)
+}
+
+// TestWaits begins while a transaction is under way: the slot waits for it. Who
+// gives up waiting leaves nothing behind.
+func TestWaits(t *testing.T) {
+	uri := database(t)
+	conn := pgtest.Connect(t, uri)
+	for _, sql := range []string{"BEGIN", "INSERT INTO things VALUES (1, 1)"} {
+		if _, err := conn.Exec(context.Background(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, l := newSource(t, uri, "things", pgfeed.Options{Snapshot: true}), newTopic()
+	for range 2 {
+		run := stream(t, s, l)
+		within(t, "a slot that waits", func() bool {
+			return count(t, uri, "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'CREATE_REPLICATION_SLOT%' AND wait_event_type = 'Lock' AND datname = current_database()") == 1
+		})
+		begin := time.Now()
+		run.stop()
+		if took := time.Since(begin); took > 10*time.Second {
+			t.Errorf("giving up took %v", took)
+		}
+	}
+	run := stream(t, s, l)
+	if _, err := conn.Exec(context.Background(), "COMMIT"); err != nil {
+		t.Fatal(err)
+	}
+	l.begun(t)
+	run.stop()
+	same(t, l.get(), `snapshot 1 {"id":1,"n":1}`)
+	slots(t, uri, l.position().Slot)
 }
 
 func TestForget(t *testing.T) {
