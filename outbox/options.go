@@ -77,16 +77,16 @@ func (o Options) withDefaults() (Options, error) {
 		o.Keep = 24 * time.Hour
 	}
 	if o.MaxBackoff < o.MinBackoff {
-		bad = append(bad, fmt.Errorf("MaxBackoff %s is below MinBackoff %s", o.MaxBackoff, o.MinBackoff))
+		bad = append(bad, fmt.Errorf("a MaxBackoff of %s is below the MinBackoff of %s", o.MaxBackoff, o.MinBackoff))
 	}
 	if o.Lease > 0 && o.Lease < 30*time.Millisecond {
-		bad = append(bad, fmt.Errorf("Lease %s is below 30ms", o.Lease))
+		bad = append(bad, fmt.Errorf("a Lease of %s is below 30ms", o.Lease))
 	}
 	if o.Name == "" {
 		o.Name = "outbox"
 	}
 	if !utf8.ValidString(o.Name) || len(o.Name) > 200 || strings.ContainsRune(o.Name, 0) {
-		bad = append(bad, fmt.Errorf("Name %.40q is not a text of up to 200 bytes", o.Name))
+		bad = append(bad, fmt.Errorf("the Name %.40q is not a text of up to 200 bytes", o.Name))
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

@@ -2,6 +2,7 @@ package outboxtest
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -149,9 +150,8 @@ var claimCases = []Case{
 	{"claim/many at once never share a row, nor a key", claimTogether},
 }
 
-// claimTogether has several owners claim, send, refuse and give back at the same
-// time, and watches that nobody has a row while another has it or an earlier one
-// of its key.
+// claimTogether has several owners claim at the same time, again and again, and
+// then send some of their rows and give back the others, at the same time too.
 func claimTogether(x *trial) {
 	const owners, keys, each = 6, 5, 12
 	var names []string
@@ -159,104 +159,64 @@ func claimTogether(x *trial) {
 		names = append(names, fmt.Sprintf("k%d.", k))
 	}
 	x.addKeyed(each, names...)
-	var mu sync.Mutex
-	held := make(map[event.ID]string)
-	next := make(map[string]int) // by key, how many are sent
-	take := func(owner string, rows []outbox.Row) {
-		mu.Lock()
-		defer mu.Unlock()
-		mine := make(map[string]int)
-		for _, r := range rows {
-			if other, taken := held[r.ID]; taken {
-				x.Errorf("%s and %s have %s%s at a time", owner, other, r.Key, r.Payload)
-			}
-			held[r.ID] = owner
-			if _, ok := mine[r.Key]; !ok {
-				mine[r.Key] = next[r.Key]
-			}
-			mine[r.Key]++
-			if want := fmt.Sprint(mine[r.Key]); string(r.Payload) != want {
-				x.Errorf("%s has %s%s, and %s is not sent", owner, r.Key, r.Payload, want)
-			}
+	stores := make([]outbox.Store, owners)
+	for i := range stores {
+		stores[i] = x.Again(x)
+	}
+	together := func(do func(i int) error) {
+		var all sync.WaitGroup
+		for i := range owners {
+			all.Go(func() {
+				if err := do(i); err != nil {
+					x.Errorf("owner %d: %v", i, err)
+				}
+			})
+		}
+		all.Wait()
+		if x.Failed() {
+			x.FailNow()
 		}
 	}
-	drop := func(r outbox.Row, sent bool) {
-		mu.Lock()
-		defer mu.Unlock()
-		delete(held, r.ID)
-		if sent {
-			next[r.Key]++
-		}
-	}
-	left := func() (n int) {
-		mu.Lock()
-		defer mu.Unlock()
-		for _, key := range names {
-			n += each - next[key]
-		}
-		return n
-	}
-	var all sync.WaitGroup
-	for i := range owners {
-		s := x.Again(x)
-		all.Go(func() {
-			owner := fmt.Sprint("owner ", i)
-			for round := 0; left() > 0 && x.ctx.Err() == nil && !x.Failed(); round++ {
-				rows, err := s.ClaimBatch(x.ctx, owner, 1+(round+i)%7, lease)
-				if err != nil {
-					x.Errorf("claim: %v", err)
-					return
-				}
-				take(owner, rows)
-				// From the end, so that the key is never seen to go on behind a
-				// row that is not sent yet.
-				for j := len(rows) - 1; j >= 0; j-- {
-					if (round+j)%3 == 0 {
-						drop(rows[j], false)
-						err = s.Release(x.ctx, owner, rows[j].ID)
-						rows = append(rows[:j], rows[j+1:]...)
-					}
-					if err != nil {
-						x.Errorf("release: %v", err)
-						return
-					}
-				}
-				rows = beforeGaps(rows, func(r outbox.Row) {
-					drop(r, false)
-					if err := s.Release(x.ctx, owner, r.ID); err != nil {
-						x.Errorf("release: %v", err)
-					}
-				}, func(key string) int { mu.Lock(); defer mu.Unlock(); return next[key] })
-				for _, r := range rows {
-					drop(r, true)
-				}
-				if err := s.MarkSent(x.ctx, idsOf(rows)...); err != nil {
-					x.Errorf("mark sent: %v", err)
-					return
-				}
-			}
+	sent := make(map[string]int) // by key
+	for round, left := 0, keys*each; left > 0; round++ {
+		claims := make([][]outbox.Row, owners)
+		together(func(i int) (err error) {
+			claims[i], err = stores[i].ClaimBatch(x.ctx, fmt.Sprint("owner ", i), 1+(round+i)%7, lease)
+			return err
 		})
-	}
-	all.Wait()
-	if n := left(); n > 0 && !x.Failed() {
-		x.Errorf("%d rows were never given out", n)
-	}
-}
-
-// beforeGaps keeps the rows that follow on what is sent of their key, and gives
-// the others back.
-func beforeGaps(rows []outbox.Row, back func(outbox.Row), sent func(key string) int) (keep []outbox.Row) {
-	at := make(map[string]int)
-	for _, r := range rows {
-		if _, ok := at[r.Key]; !ok {
-			at[r.Key] = sent(r.Key)
+		keep := make([][]outbox.Row, owners)
+		back := make([][]outbox.Row, owners)
+		for i, rows := range claims {
+			next, stopped := make(map[string]int), make(map[string]bool)
+			for j, r := range rows {
+				next[r.Key]++
+				if want := fmt.Sprint(sent[r.Key] + next[r.Key]); string(r.Payload) != want {
+					x.Fatalf("owner %d has %s%s, and %s is not sent", i, r.Key, r.Payload, want)
+				}
+				for o, others := range claims {
+					if o != i && slices.ContainsFunc(others, func(other outbox.Row) bool { return other.Key == r.Key }) {
+						x.Fatalf("owners %d and %d have rows of key %s at a time", i, o, r.Key)
+					}
+				}
+				if stopped[r.Key] = stopped[r.Key] || (round+j)%4 == 0; stopped[r.Key] {
+					back[i] = append(back[i], r)
+				} else {
+					keep[i] = append(keep[i], r)
+				}
+			}
 		}
-		if string(r.Payload) != fmt.Sprint(at[r.Key]+1) {
-			back(r)
-			continue
+		together(func(i int) error {
+			if err := stores[i].Release(x.ctx, fmt.Sprint("owner ", i), idsOf(back[i])...); err != nil {
+				return err
+			}
+			return stores[i].MarkSent(x.ctx, idsOf(keep[i])...)
+		})
+		for _, rows := range keep {
+			left -= len(rows)
+			for _, r := range rows {
+				sent[r.Key]++
+			}
 		}
-		at[r.Key]++
-		keep = append(keep, r)
+		x.check(x.ctx.Err())
 	}
-	return keep
 }
