@@ -22,12 +22,12 @@ func TestPlans(t *testing.T) {
 	}
 	id := "(x'00')"
 	for name, query := range map[string]string{
-		"any": b.q.any, "claim": b.q.claim, "sent": b.q.sent + id, "refuse": b.q.refuse, "release": b.q.release + id, "requeue": b.q.requeue,
+		"find": b.q.find, "claim": b.q.claim + id + b.q.claimed, "sent": b.q.sent + id, "refuse": b.q.refuse, "release": b.q.release + id, "requeue": b.q.requeue,
 		"stats": b.q.stats, "errors": b.q.errors, "retry": b.q.retry + id, "retry all": b.q.retryAll, "discard": b.q.discard + id, "prune": b.q.prune,
 	} {
 		args := make([]any, strings.Count(query, "?"))
-		if strings.Contains(query, "?3") {
-			args = args[:3]
+		if strings.Contains(query, "?1") {
+			args = args[:1]
 		}
 		for i := range args {
 			args[i] = 1

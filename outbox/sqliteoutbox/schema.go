@@ -67,7 +67,7 @@ func (b *Outbox) Setup(ctx context.Context) error {
 
 // queries are the statements on one table.
 type queries struct {
-	add, any, claim, sent, refuse, release, requeue, stats, errors, retry, retryAll, discard, prune string
+	add, find, claim, claimed, sent, refuse, release, requeue, stats, errors, retry, retryAll, discard, prune string
 }
 
 func queriesOn(table string) queries {
@@ -80,27 +80,27 @@ func queriesOn(table string) queries {
 		SELECT 1 FROM TABLE_NAME AS e WHERE e.state <> 'sent' AND e."key" <> '' AND (e.state <> 'pending' OR e.until > 0)
 		AND e.topic = r.topic AND e."key" = r."key" AND e.pos < r.pos
 		AND NOT (e.state = 'pending' AND (e.until <= ` + now + ` OR e.since > ` + now + ` + 1000))))`
-	// Three ways to be free, each with an index of its own.
+	// Three ways to be free, each with an index of its own, which the planner
+	// would not take by itself.
 	const (
 		never = `state = 'pending' AND until = 0`
 		waits = `state = 'pending' AND until > 0`
 		due   = waits + ` AND until <= ` + now
 		back  = waits + ` AND +until > ` + now + ` AND since > ` + now + ` + 1000`
 	)
-	first := func(where string) string {
-		return `SELECT pos FROM (SELECT pos FROM TABLE_NAME AS r WHERE ` + where + ` AND ` + ahead + ` ORDER BY pos LIMIT ?3)`
+	first := func(index, where string) string {
+		return `SELECT pos FROM (SELECT pos FROM TABLE_NAME AS r INDEXED BY TABLE_NAME_` + index + ` WHERE ` + where + ` AND ` + ahead + ` ORDER BY pos LIMIT ?1)`
 	}
-	exists := func(where string) string { return `EXISTS (SELECT 1 FROM TABLE_NAME WHERE ` + where + `)` }
-	taken := first(never) + ` UNION ALL ` + first(due) + ` UNION ALL ` + first(back) + ` ORDER BY pos LIMIT ?3`
 	count := func(where string) string {
 		return `SELECT count(*), count(error), ` + now + ` - min(added) FROM TABLE_NAME WHERE ` + where
 	}
 	return queries{
-		add: on(`INSERT INTO TABLE_NAME (id, ts, topic, "key", payload, meta) VALUES (?,?,?,?,?,?)`),
-		any: on(`SELECT ` + exists(never) + ` OR ` + exists(due) + ` OR ` + exists(back)),
-		claim: on(`UPDATE TABLE_NAME SET state = 'claimed', owner = ?1, since = ` + now + `, until = ` + now + ` + ?2
-			WHERE pos IN (` + taken + `) RETURNING pos, id, ts, topic, "key", payload, meta, attempts`),
-		sent: on(`UPDATE TABLE_NAME SET state = 'sent', owner = NULL, since = ` + now + `, until = 0 WHERE state <> 'sent' AND id IN `),
+		add:  on(`INSERT INTO TABLE_NAME (id, ts, topic, "key", payload, meta) VALUES (?,?,?,?,?,?)`),
+		find: on(first("free", never) + ` UNION ALL ` + first("due", due) + ` UNION ALL ` + first("begun", back) + ` ORDER BY pos LIMIT ?1`),
+		claim: on(`UPDATE TABLE_NAME AS r SET state = 'claimed', owner = ?, since = ` + now + `, until = ` + now + ` + ?
+			WHERE state = 'pending' AND ` + over + ` AND ` + ahead + ` AND pos IN `),
+		claimed: ` RETURNING pos, id, ts, topic, "key", payload, meta, attempts`,
+		sent:    on(`UPDATE TABLE_NAME SET state = 'sent', owner = NULL, since = ` + now + `, until = 0 WHERE state <> 'sent' AND id IN `),
 		refuse: on(`UPDATE TABLE_NAME SET state = ?, owner = NULL, since = ` + now + `, until = max(` + now + ` + ?, 1), attempts = attempts + 1,
 			error = ?, error_at = ` + now + ` WHERE id = ? AND state = 'claimed' AND owner = ?`),
 		release: on(`UPDATE TABLE_NAME SET ` + free + ` WHERE state = 'claimed' AND owner = ? AND id IN `),

@@ -49,28 +49,48 @@ func (b *Outbox) retry(ctx context.Context, call func() error) error {
 // ms is a duration for the database, rounded up.
 func ms(d time.Duration) int64 { return int64((d + time.Millisecond - 1) / time.Millisecond) }
 
-// ClaimBatch implements [outbox.Store].
+// ClaimBatch implements [outbox.Store]. It looks for rows first, so that nobody
+// has to wait while it passes over those that are held up, or for a look in vain,
+// and then takes them if they are still free. All earlier rows of a key that are
+// free are among those that it found, and they stay the only ones: rows that come
+// later are behind them.
 func (b *Outbox) ClaimBatch(ctx context.Context, owner string, n int, lease time.Duration) ([]outbox.Row, error) {
 	if err := outbox.CheckClaim(owner, n, lease); err != nil {
 		return nil, err
 	}
+	n = min(n, maxClaim)
 	var rows []outbox.Row
-	err := b.retry(ctx, func() (err error) {
-		var some bool
-		if err := b.db.QueryRowContext(ctx, b.q.any).Scan(&some); err != nil || !some {
-			return err // nobody has to wait for a look in vain
+	for range 3 { // others may be quicker
+		var free []any
+		err := b.query(ctx, func(row *sql.Rows) error {
+			var pos int64
+			err := row.Scan(&pos)
+			free = append(free, pos)
+			return err
+		}, func() { free = nil }, b.q.find, n)
+		if err == nil && len(free) > 0 {
+			err = b.retry(ctx, func() (err error) {
+				rows, err = b.claim(ctx, owner, lease, free)
+				return err
+			})
 		}
-		rows, err = b.claim(ctx, owner, n, lease)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("claim rows of outbox %s: %w", b.o.Table, err)
+		if err != nil {
+			return nil, fmt.Errorf("claim rows of outbox %s: %w", b.o.Table, err)
+		}
+		if len(free) == 0 || len(rows) > 0 {
+			break
+		}
 	}
 	return rows, nil
 }
 
-func (b *Outbox) claim(ctx context.Context, owner string, n int, lease time.Duration) ([]outbox.Row, error) {
-	found, err := b.db.QueryContext(ctx, b.q.claim, owner, ms(lease), n)
+// maxClaim is how many rows are claimed at most: SQLite bounds the number of
+// arguments.
+const maxClaim = 10_000
+
+func (b *Outbox) claim(ctx context.Context, owner string, lease time.Duration, free []any) ([]outbox.Row, error) {
+	args := append([]any{owner, ms(lease)}, free...)
+	found, err := b.db.QueryContext(ctx, b.q.claim+marks(len(free))+b.q.claimed, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +99,7 @@ func (b *Outbox) claim(ctx context.Context, owner string, n int, lease time.Dura
 		pos int64
 		row outbox.Row
 	}
-	list := make([]placed, 0, min(n, 1000))
+	list := make([]placed, 0, len(free))
 	for found.Next() {
 		var p placed
 		var id, payload, meta sql.RawBytes
@@ -114,8 +134,7 @@ func (b *Outbox) byID(ctx context.Context, query string, ids []event.ID, args ..
 		for _, id := range part {
 			all = append(all, id[:])
 		}
-		marks := "(?" + strings.Repeat(",?", len(part)-1) + ")"
-		changed, err := b.exec(ctx, query+marks, all...)
+		changed, err := b.exec(ctx, query+marks(len(part)), all...)
 		n += changed
 		if err != nil {
 			return n, err
@@ -123,6 +142,9 @@ func (b *Outbox) byID(ctx context.Context, query string, ids []event.ID, args ..
 	}
 	return n, nil
 }
+
+// marks are n places for arguments, of which there is at least one.
+func marks(n int) string { return "(?" + strings.Repeat(",?", n-1) + ")" }
 
 // exec runs one statement and says how many rows it changed.
 func (b *Outbox) exec(ctx context.Context, query string, args ...any) (n int, err error) {
