@@ -12,46 +12,42 @@ import (
 
 // Stats implements [outbox.Store]. It reads indexes of rows that are not sent.
 func (s *Store) Stats(ctx context.Context) (outbox.Stats, error) {
-	var st outbox.Stats
-	err := errNoPool
-	if s.pool != nil {
-		var age *int64
-		err = s.pool.QueryRow(ctx, s.sql.stats).Scan(&st.Pending, &st.Claimed, &st.Failed, &st.Refused, &age)
-		if age != nil {
-			st.Oldest = time.Duration(*age) * time.Microsecond
-		}
-	}
+	var (
+		st  outbox.Stats
+		age *int64
+	)
+	err := s.withTx(ctx, begin, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, s.sql.stats).Scan(&st.Pending, &st.Claimed, &st.Failed, &st.Refused, &age)
+	})
 	if err != nil {
 		return outbox.Stats{}, s.wrap("count rows", err)
+	}
+	if age != nil {
+		st.Oldest = time.Duration(*age) * time.Microsecond
 	}
 	return st, nil
 }
 
 // Errors implements [outbox.Store].
 func (s *Store) Errors(ctx context.Context, limit int) ([]outbox.Refused, error) {
-	list, err := s.listErrors(ctx, max(limit, 0))
+	var list []outbox.Refused
+	err := s.withTx(ctx, begin, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, s.sql.errors, max(limit, 0))
+		if err == nil {
+			list, err = pgx.CollectRows(rows, scanRefused)
+		}
+		return err
+	})
 	return list, s.wrap("list errors", err)
 }
 
-func (s *Store) listErrors(ctx context.Context, limit int) ([]outbox.Refused, error) {
-	if s.pool == nil {
-		return nil, errNoPool
+func scanRefused(row pgx.CollectableRow) (r outbox.Refused, err error) {
+	var at *time.Time // somebody may have written the row by hand
+	err = row.Scan((*[16]byte)(&r.ID), &r.Topic, &r.Key, (*string)(&r.State), &r.Attempts, &r.Error, &at)
+	if at != nil {
+		r.At = *at
 	}
-	rows, err := s.pool.Query(ctx, s.sql.errors, limit)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (outbox.Refused, error) {
-		var (
-			r  outbox.Refused
-			at *time.Time // somebody may have written the row by hand
-		)
-		err := row.Scan((*[16]byte)(&r.ID), &r.Topic, &r.Key, (*string)(&r.State), &r.Attempts, &r.Error, &at)
-		if at != nil {
-			r.At = *at
-		}
-		return r, err
-	})
+	return r, err
 }
 
 // Retry implements [outbox.Store]. It wakes drainers.

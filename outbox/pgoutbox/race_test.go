@@ -272,7 +272,7 @@ func TestWakes(t *testing.T) {
 	}
 	t.Logf("woken %s after a commit, %s at worst", sum/(times/2), worst)
 	cancel()
-	for range woken { //nolint:revive // until it is closed
+	for range woken {
 	}
 }
 
@@ -316,7 +316,7 @@ func TestListenerIsCutOff(t *testing.T) {
 	b.add(t, numbered("a", "k", 9))
 	<-woken
 	cancel()
-	for range woken { //nolint:revive // until it is closed
+	for range woken {
 	}
 }
 

@@ -121,7 +121,9 @@ func newStatements(t table) statements {
 		addLocked:      sql(addStatement(addLocks, false)),
 		addLockedQuiet: sql(addStatement(addLocks, true)),
 
-		peek:  sql(`SELECT EXISTS (SELECT FROM {t} AS r WHERE r.state = 'pending' AND {over:r})`),
+		// These two are asked without a transaction. That they ask for the first
+		// of an order leads them to the index.
+		peek:  sql(`SELECT (SELECT r.n FROM {t} AS r WHERE r.state = 'pending' AND {over:r} ORDER BY r.n LIMIT 1) IS NOT NULL`),
 		enter: sql(`SELECT pg_advisory_xact_lock(` + claimSpace + ` | {oid}::bigint)`),
 		claim: sql(claimSQL),
 
@@ -152,7 +154,7 @@ FROM mine WHERE r.id = mine.id AND r.id = ANY (ARRAY(SELECT id FROM mine))`),
 UPDATE {t} AS r SET state = 'pending', owner = NULL, since = statement_timestamp(), until = NULL
 WHERE r.id = ANY (ARRAY(SELECT id FROM mine))`),
 
-		expired: sql(`SELECT EXISTS (SELECT FROM {t} AS r WHERE r.state = 'claimed' AND {over:r})`),
+		expired: sql(`SELECT (SELECT r.n FROM {t} AS r WHERE r.state = 'claimed' AND {over:r} ORDER BY r.until LIMIT 1) IS NOT NULL`),
 		requeue: sql(`WITH mine AS MATERIALIZED (
 	SELECT r.id FROM {t} AS r WHERE r.state = 'claimed' AND {over:r} ORDER BY r.n FOR UPDATE SKIP LOCKED
 )
