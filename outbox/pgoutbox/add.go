@@ -34,7 +34,7 @@ type SQLTx interface {
 // server. Its error is an [*outbox.RowError], and nothing of the call is written.
 // Any other error is the server's, and as always with PostgreSQL the transaction
 // can then only be rolled back. All rows of a call are sent in one statement.
-func (s *Store) Add(ctx context.Context, tx Tx, rows ...outbox.Row) error {
+func (s *Outbox) Add(ctx context.Context, tx Tx, rows ...outbox.Row) error {
 	return s.add(rows, func(query string, args ...any) error {
 		_, err := tx.Exec(ctx, query, args...)
 		return err
@@ -42,14 +42,14 @@ func (s *Store) Add(ctx context.Context, tx Tx, rows ...outbox.Row) error {
 }
 
 // AddSQL is Add within a transaction of database/sql.
-func (s *Store) AddSQL(ctx context.Context, tx SQLTx, rows ...outbox.Row) error {
+func (s *Outbox) AddSQL(ctx context.Context, tx SQLTx, rows ...outbox.Row) error {
 	return s.add(rows, func(query string, args ...any) error {
 		_, err := tx.ExecContext(ctx, query, args...)
 		return err
 	})
 }
 
-func (s *Store) add(rows []outbox.Row, exec func(query string, args ...any) error) error {
+func (s *Outbox) add(rows []outbox.Row, exec func(query string, args ...any) error) error {
 	if len(rows) == 0 {
 		return nil
 	}
@@ -83,12 +83,12 @@ func (s *Store) add(rows []outbox.Row, exec func(query string, args ...any) erro
 	return nil
 }
 
-func (s *Store) addError(err error) error {
+func (s *Outbox) addError(err error) error {
 	return fmt.Errorf("add to outbox %s: %w", s.table, err)
 }
 
 // addSQL chooses the statement: with locks if there are keys.
-func (s *Store) addSQL(rows []outbox.Row) string {
+func (s *Outbox) addSQL(rows []outbox.Row) string {
 	locked := false
 	for i := range rows {
 		locked = locked || rows[i].Key != "" && !s.o.Unlocked

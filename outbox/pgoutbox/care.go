@@ -11,7 +11,7 @@ import (
 )
 
 // Stats implements [outbox.Store]. It reads indexes of rows that are not sent.
-func (s *Store) Stats(ctx context.Context) (outbox.Stats, error) {
+func (s *Outbox) Stats(ctx context.Context) (outbox.Stats, error) {
 	var (
 		st  outbox.Stats
 		age *int64
@@ -29,7 +29,7 @@ func (s *Store) Stats(ctx context.Context) (outbox.Stats, error) {
 }
 
 // Errors implements [outbox.Store].
-func (s *Store) Errors(ctx context.Context, limit int) ([]outbox.Refused, error) {
+func (s *Outbox) Errors(ctx context.Context, limit int) ([]outbox.Refused, error) {
 	var list []outbox.Refused
 	err := s.withTx(ctx, begin, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, s.sql.errors, max(limit, 0))
@@ -51,7 +51,7 @@ func scanRefused(row pgx.CollectableRow) (r outbox.Refused, err error) {
 }
 
 // Retry implements [outbox.Store]. It wakes drainers.
-func (s *Store) Retry(ctx context.Context, ids ...event.ID) (int, error) {
+func (s *Outbox) Retry(ctx context.Context, ids ...event.ID) (int, error) {
 	s.lookAtAll()
 	var which *string
 	if len(ids) > 0 {
@@ -62,7 +62,7 @@ func (s *Store) Retry(ctx context.Context, ids ...event.ID) (int, error) {
 }
 
 // Discard implements [outbox.Store]. It wakes drainers.
-func (s *Store) Discard(ctx context.Context, ids ...event.ID) (int, error) {
+func (s *Outbox) Discard(ctx context.Context, ids ...event.ID) (int, error) {
 	if len(ids) == 0 {
 		return 0, nil
 	}

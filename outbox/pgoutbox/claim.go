@@ -35,7 +35,7 @@ type scan struct {
 	until time.Time // how long to begin there
 }
 
-func (s *Store) plan() scan {
+func (s *Outbox) plan() scan {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.scan
@@ -47,7 +47,7 @@ func (s *Store) plan() scan {
 
 // learn notes what a claim has met. A look from the middle that found less than
 // was asked for does not count as one that found nothing.
-func (s *Store) learn(p scan, taken []int64, took time.Duration) {
+func (s *Outbox) learn(p scan, taken []int64, took time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.scan.empty = len(taken) == 0
@@ -60,7 +60,7 @@ func (s *Store) learn(p scan, taken []int64, took time.Duration) {
 }
 
 // lookAtAll has the next claim look at all rows, since some may be due again.
-func (s *Store) lookAtAll() {
+func (s *Outbox) lookAtAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.scan = scan{}
@@ -69,7 +69,7 @@ func (s *Store) lookAtAll() {
 // ClaimBatch implements [outbox.Store]. See the package comment on claims. If the
 // last claim found nothing it first looks, by one query, whether there is
 // anything now.
-func (s *Store) ClaimBatch(ctx context.Context, owner string, n int, lease time.Duration) ([]outbox.Row, error) {
+func (s *Outbox) ClaimBatch(ctx context.Context, owner string, n int, lease time.Duration) ([]outbox.Row, error) {
 	if err := outbox.CheckClaim(owner, n, lease); err != nil {
 		return nil, err
 	}

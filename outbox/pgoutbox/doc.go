@@ -10,8 +10,8 @@
 //	err = box.Add(ctx, tx, outbox.Row{Topic: "orders.placed", Key: "order-7", Payload: payload})
 //	err = tx.Commit(ctx)
 //
-// [Store.AddSQL] is for transactions of database/sql, with any driver.
-// [Migration] gives the SQL of the table, for those who make tables by
+// [Outbox.AddSQL] is for transactions of database/sql, with any driver.
+// [Schema] gives the SQL of the table, for those who make tables by
 // migrations of their own and call no Setup.
 //
 // # Order
@@ -55,7 +55,19 @@
 // # Waking
 //
 // Add notifies a channel of the outbox, which PostgreSQL tells to listeners when
-// the transaction commits, once per transaction. [Store.Wake] listens on a
+// the transaction commits, once per transaction. [Outbox.Wake] listens on a
 // connection of its own. If that is lost it connects again, with growing pauses,
 // and wakes the drainer at every try: the drainer looks by itself meanwhile.
+//
+// # By hand
+//
+// The table can be written with SQL alone, by programs in other languages: topic
+// and payload suffice, ids are made.
+//
+//	INSERT INTO promethean_outbox (topic, key, payload) VALUES ('orders.placed', 'order-7', '{"total":5}');
+//	SELECT pg_notify('promethean_outbox_' || 'promethean_outbox'::regclass::oid, '');
+//
+// Without the second statement drainers find the row at their next look. Such rows
+// take no lock of their key, as with [Options.Unlocked]. One that breaks the rules
+// of events is refused by the drainer, and shows it in the column error.
 package pgoutbox

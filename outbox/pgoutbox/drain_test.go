@@ -102,7 +102,7 @@ func TestDrainSpeed(t *testing.T) {
 	const rows = 20_000
 	b.addMany(t, "speed", rows, 500)
 	start := time.Now()
-	d := drain(t, b.Store, outbox.ToBus(hub.Publish), outbox.Options{})
+	d := drain(t, b.Outbox, outbox.ToBus(hub.Publish), outbox.Options{})
 	wantLog(t, hub, "speed", rows)
 	took := time.Since(start)
 	t.Logf("%d rows in %s: %.0f rows/s", rows, took.Round(time.Millisecond), rows/took.Seconds())
@@ -115,7 +115,7 @@ func TestDrainSpeed(t *testing.T) {
 func TestDrainIsWoken(t *testing.T) {
 	b := open(t, pgoutbox.Options{})
 	came := make(chan time.Time, 1)
-	d := drain(t, b.Store, outbox.PublisherFunc(func(context.Context, []event.Event) error {
+	d := drain(t, b.Outbox, outbox.PublisherFunc(func(context.Context, []event.Event) error {
 		came <- time.Now()
 		return nil
 	}), outbox.Options{Every: time.Hour})
@@ -176,7 +176,7 @@ type notWaking struct{ outbox.Store }
 func TestIdleCost(t *testing.T) {
 	x := &tracer{}
 	b := open(t, pgoutbox.Options{}, func(c *pgxpool.Config) { c.ConnConfig.Tracer = x })
-	drain(t, notWaking{b.Store}, outbox.PublisherFunc(nil), outbox.Options{})
+	drain(t, notWaking{b.Outbox}, outbox.PublisherFunc(nil), outbox.Options{})
 	// The pauses grow at first. From one look to another, a few looks later:
 	looks := func() (at []int) {
 		texts, _ := x.list()

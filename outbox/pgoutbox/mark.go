@@ -10,7 +10,7 @@ import (
 )
 
 // MarkSent implements [outbox.Store].
-func (s *Store) MarkSent(ctx context.Context, ids ...event.ID) error {
+func (s *Outbox) MarkSent(ctx context.Context, ids ...event.ID) error {
 	if len(ids) == 0 {
 		return nil
 	}
@@ -19,7 +19,7 @@ func (s *Store) MarkSent(ctx context.Context, ids ...event.ID) error {
 }
 
 // MarkError implements [outbox.Store].
-func (s *Store) MarkError(ctx context.Context, owner string, refusals ...outbox.Refusal) error {
+func (s *Outbox) MarkError(ctx context.Context, owner string, refusals ...outbox.Refusal) error {
 	if len(refusals) == 0 {
 		return nil
 	}
@@ -33,7 +33,7 @@ func (s *Store) MarkError(ctx context.Context, owner string, refusals ...outbox.
 }
 
 // Release implements [outbox.Store]. It wakes drainers.
-func (s *Store) Release(ctx context.Context, owner string, ids ...event.ID) error {
+func (s *Outbox) Release(ctx context.Context, owner string, ids ...event.ID) error {
 	if len(ids) == 0 {
 		return nil
 	}
@@ -44,7 +44,7 @@ func (s *Store) Release(ctx context.Context, owner string, ids ...event.ID) erro
 
 // RequeueExpired implements [outbox.Store]. Rows that somebody has locked are
 // left for the next time.
-func (s *Store) RequeueExpired(ctx context.Context) (int, error) {
+func (s *Outbox) RequeueExpired(ctx context.Context) (int, error) {
 	const what = "requeue rows"
 	if s.pool != nil { // mostly there are none, and one query says so
 		var some bool
@@ -60,7 +60,7 @@ func (s *Store) RequeueExpired(ctx context.Context) (int, error) {
 }
 
 // Prune implements [outbox.Store].
-func (s *Store) Prune(ctx context.Context, olderThan time.Duration, limit int) (int, error) {
+func (s *Outbox) Prune(ctx context.Context, olderThan time.Duration, limit int) (int, error) {
 	if err := outbox.CheckPrune(olderThan, limit); err != nil {
 		return 0, err
 	}

@@ -34,7 +34,7 @@ func serverURI(t testing.TB) string {
 
 // bench is an outbox in a schema of its own.
 type bench struct {
-	*pgoutbox.Store
+	*pgoutbox.Outbox
 	pool  *pgxpool.Pool
 	table string
 	uri   string
@@ -50,7 +50,7 @@ func open(t testing.TB, o pgoutbox.Options, tune ...func(*pgxpool.Config)) *benc
 	t.Cleanup(func() { // before the pool is closed
 		_, _ = b.pool.Exec(context.Background(), "DROP SCHEMA "+schema+" CASCADE")
 	})
-	b.Store = b.again(t, b.pool, o)
+	b.Outbox = b.again(t, b.pool, o)
 	if err := b.Setup(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func (b *bench) connect(t testing.TB, tune ...func(*pgxpool.Config)) *pgxpool.Po
 	return pool
 }
 
-func (b *bench) again(t testing.TB, pool *pgxpool.Pool, o pgoutbox.Options) *pgoutbox.Store {
+func (b *bench) again(t testing.TB, pool *pgxpool.Pool, o pgoutbox.Options) *pgoutbox.Outbox {
 	t.Helper()
 	o.Table = b.table
 	s, err := pgoutbox.New(pool, o)
@@ -94,7 +94,7 @@ func (b *bench) exec(t testing.TB, sql string, args ...any) {
 
 func (b *bench) harness(begin func(context.Context) (outboxtest.Tx, error)) outboxtest.Harness {
 	return outboxtest.Harness{
-		Store: b.Store,
+		Store: b.Outbox,
 		Again: func(t testing.TB) outbox.Store { return b.again(t, b.pool, pgoutbox.Options{}) },
 		Begin: begin,
 		Advance: func(t testing.TB, d time.Duration) {
@@ -109,7 +109,7 @@ func (b *bench) harness(begin func(context.Context) (outboxtest.Tx, error)) outb
 
 type pgxTx struct {
 	pgx.Tx
-	store *pgoutbox.Store
+	store *pgoutbox.Outbox
 }
 
 func (tx pgxTx) Add(ctx context.Context, rows ...outbox.Row) error {
@@ -118,7 +118,7 @@ func (tx pgxTx) Add(ctx context.Context, rows ...outbox.Row) error {
 
 type sqlTx struct {
 	*sql.Tx
-	store *pgoutbox.Store
+	store *pgoutbox.Outbox
 }
 
 func (tx sqlTx) Add(ctx context.Context, rows ...outbox.Row) error {
@@ -129,7 +129,7 @@ func (tx sqlTx) Rollback(context.Context) error { return tx.Tx.Rollback() }
 
 func (b *bench) begin(ctx context.Context) (outboxtest.Tx, error) {
 	tx, err := b.pool.Begin(ctx)
-	return pgxTx{tx, b.Store}, err
+	return pgxTx{tx, b.Outbox}, err
 }
 
 func TestConformance(t *testing.T) {
@@ -149,7 +149,7 @@ func TestConformance(t *testing.T) {
 			t.Cleanup(func() { _ = db.Close() })
 			return b.harness(func(ctx context.Context) (outboxtest.Tx, error) {
 				tx, err := db.BeginTx(ctx, nil)
-				return sqlTx{tx, b.Store}, err
+				return sqlTx{tx, b.Outbox}, err
 			})
 		})
 	})

@@ -51,7 +51,7 @@ func want(t testing.TB, got []string, want ...string) {
 
 func TestTableNames(t *testing.T) {
 	for _, name := range []string{"", "outbox", "shop.outbox", "_a", "Shop.Events_2"} {
-		text, err := pgoutbox.Migration(name)
+		text, err := pgoutbox.Schema(name)
 		if err != nil || !strings.Contains(text, "CREATE TABLE") || strings.Contains(text, "{") {
 			t.Errorf("%q: %v\n%s", name, err, text)
 		}
@@ -106,7 +106,7 @@ func TestSetup(t *testing.T) {
 	}
 
 	// The migration is what Setup makes.
-	text, err := pgoutbox.Migration(schema + ".migrated")
+	text, err := pgoutbox.Schema(schema + ".migrated")
 	if err != nil {
 		t.Fatal(err)
 	}

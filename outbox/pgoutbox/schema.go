@@ -10,7 +10,7 @@ import (
 )
 
 // DefaultTable is the table of an outbox that names none.
-const DefaultTable = "outbox"
+const DefaultTable = "promethean_outbox"
 
 // tableName leaves room for what indexes add to it; PostgreSQL cuts names at 63 bytes.
 var tableName = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_]{0,62}\.)?[A-Za-z_][A-Za-z0-9_]{0,47}$`)
@@ -20,7 +20,7 @@ var tableName = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_]{0,62}\.)?[A-Za-z_][A
 // statistics: none of all rows by n, which would lead past those that are sent.
 const schemaSQL = `CREATE TABLE IF NOT EXISTS {t} (
 	n        bigint GENERATED ALWAYS AS IDENTITY,
-	id       uuid NOT NULL PRIMARY KEY,
+	id       uuid NOT NULL PRIMARY KEY DEFAULT gen_random_uuid(),
 	ts       bigint NOT NULL DEFAULT floor(extract(epoch FROM clock_timestamp()) * 1000),
 	topic    text COLLATE "C" NOT NULL,
 	key      text COLLATE "C" NOT NULL DEFAULT '',
@@ -86,10 +86,10 @@ func (t table) sql(text string) string {
 	return strings.NewReplacer(pairs...).Replace(text)
 }
 
-// Migration is the SQL that makes a table, and its indexes, which Setup does too.
+// Schema is the SQL that makes a table, and its indexes, which Setup does too.
 // What is there already stays as it is.
-func Migration(tableName string) (string, error) {
-	t, err := parseTable(tableName)
+func Schema(table string) (string, error) {
+	t, err := parseTable(table)
 	if err != nil {
 		return "", err
 	}
@@ -98,7 +98,7 @@ func Migration(tableName string) (string, error) {
 
 // Setup makes the table and its indexes where one of them is missing, and so
 // needs no right to make any where all are there. The schema must be there.
-func (s *Store) Setup(ctx context.Context) error {
+func (s *Outbox) Setup(ctx context.Context) error {
 	err := s.withTx(ctx, begin, func(tx pgx.Tx) error {
 		whole, err := s.complete(ctx, tx)
 		if err != nil || whole {
@@ -120,7 +120,7 @@ func (s *Store) Setup(ctx context.Context) error {
 	return nil
 }
 
-func (s *Store) complete(ctx context.Context, tx pgx.Tx) (bool, error) {
+func (s *Outbox) complete(ctx context.Context, tx pgx.Tx) (bool, error) {
 	names := []string{s.table.String()}
 	for _, name := range indexNames {
 		names = append(names, s.table.in(s.table.index(name)))
@@ -131,7 +131,7 @@ func (s *Store) complete(ctx context.Context, tx pgx.Tx) (bool, error) {
 }
 
 // looksRight refuses a table of that name that is not an outbox.
-func (s *Store) looksRight(ctx context.Context) error {
+func (s *Outbox) looksRight(ctx context.Context) error {
 	_, err := s.pool.Exec(ctx, s.table.sql(`SELECT n, id, ts, topic, key, payload, meta, added, state, owner, since, until, attempts, error, error_at FROM {t} LIMIT 0`))
 	if err != nil {
 		return fmt.Errorf("the table is not that of an outbox: %w", err)

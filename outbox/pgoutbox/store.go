@@ -16,9 +16,10 @@ import (
 	"promethean/outbox"
 )
 
-// Options are the settings of a [Store]. The zero value works.
+// Options are the settings of a [Outbox]. The zero value works.
 type Options struct {
-	// Table is where rows are, as table or schema.table. Default "outbox".
+	// Table is where rows are, as table or schema.table. Default
+	// [DefaultTable].
 	Table string
 	// Limits are those of Add. Default: those of events.
 	Limits event.Limits
@@ -36,9 +37,9 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Store is an outbox in a table. It is an [outbox.Store] and an [outbox.Waker].
+// Outbox is an outbox in a table. It is an [outbox.Store] and an [outbox.Waker].
 // Its methods may be called by several goroutines at a time.
-type Store struct {
+type Outbox struct {
 	pool  *pgxpool.Pool
 	owned bool // by Open
 	o     Options
@@ -50,15 +51,15 @@ type Store struct {
 }
 
 var (
-	_ outbox.Store = (*Store)(nil)
-	_ outbox.Waker = (*Store)(nil)
+	_ outbox.Store = (*Outbox)(nil)
+	_ outbox.Waker = (*Outbox)(nil)
 )
 
 var errNoPool = errors.New("the outbox was made without a pool and can only add")
 
 // New makes a store over a pool, which stays the caller's. In a service that
 // only adds rows the pool may be nil; methods that need it then fail.
-func New(pool *pgxpool.Pool, o Options) (*Store, error) {
+func New(pool *pgxpool.Pool, o Options) (*Outbox, error) {
 	t, err := parseTable(o.Table)
 	if err != nil {
 		return nil, err
@@ -66,12 +67,12 @@ func New(pool *pgxpool.Pool, o Options) (*Store, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	return &Store{pool: pool, o: o, table: t, sql: newStatements(t)}, nil
+	return &Outbox{pool: pool, o: o, table: t, sql: newStatements(t)}, nil
 }
 
 // Open makes a store with a pool of its own, which Close closes. It connects when
 // it is used first, so that a server that is away is no error yet.
-func Open(ctx context.Context, uri string, o Options) (*Store, error) {
+func Open(ctx context.Context, uri string, o Options) (*Outbox, error) {
 	config, err := pgxpool.ParseConfig(uri)
 	if err != nil {
 		return nil, fmt.Errorf("open outbox: %w", err)
@@ -91,7 +92,7 @@ func Open(ctx context.Context, uri string, o Options) (*Store, error) {
 
 // Close closes the pool of a store that was made by Open, when its connections
 // are no longer in use. It does nothing to another one.
-func (s *Store) Close() error {
+func (s *Outbox) Close() error {
 	if s.owned {
 		s.pool.Close()
 	}
@@ -99,7 +100,7 @@ func (s *Store) Close() error {
 }
 
 // withTx runs f in a transaction that was begun so.
-func (s *Store) withTx(ctx context.Context, begin string, f func(pgx.Tx) error) error {
+func (s *Outbox) withTx(ctx context.Context, begin string, f func(pgx.Tx) error) error {
 	if s.pool == nil {
 		return errNoPool
 	}
@@ -107,7 +108,7 @@ func (s *Store) withTx(ctx context.Context, begin string, f func(pgx.Tx) error) 
 }
 
 // change runs statements and says how many rows the first one changed.
-func (s *Store) change(ctx context.Context, what, begin string, statements ...statement) (n int, err error) {
+func (s *Outbox) change(ctx context.Context, what, begin string, statements ...statement) (n int, err error) {
 	err = s.withTx(ctx, begin, func(tx pgx.Tx) error {
 		for i, st := range statements {
 			tag, err := tx.Exec(ctx, st.sql, st.args...)
@@ -127,7 +128,7 @@ func (s *Store) change(ctx context.Context, what, begin string, statements ...st
 }
 
 // wrap says what was tried, if there is an error.
-func (s *Store) wrap(what string, err error) error {
+func (s *Outbox) wrap(what string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -142,7 +143,7 @@ type statement struct {
 func run(sql string, args ...any) statement { return statement{sql, args} }
 
 // told adds to what makes rows due that drainers are told.
-func (s *Store) told(st statement) []statement {
+func (s *Outbox) told(st statement) []statement {
 	if s.o.Quiet {
 		return []statement{st}
 	}

@@ -23,7 +23,7 @@ const (
 // Wake implements [outbox.Waker]. It has a connection of its own, and gets a new
 // one when that is lost, until the context ends. While there is none it wakes at
 // every try to connect, so that the drainer looks by itself.
-func (s *Store) Wake(ctx context.Context) (<-chan struct{}, error) {
+func (s *Outbox) Wake(ctx context.Context) (<-chan struct{}, error) {
 	conn, err := s.listen(ctx)
 	if err != nil {
 		return nil, err
@@ -37,7 +37,7 @@ func (s *Store) Wake(ctx context.Context) (<-chan struct{}, error) {
 }
 
 // listen connects and begins to listen.
-func (s *Store) listen(ctx context.Context) (*pgx.Conn, error) {
+func (s *Outbox) listen(ctx context.Context) (*pgx.Conn, error) {
 	conn, err := s.connect(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("listen for rows of outbox %s: %w", s.table, err)
@@ -45,7 +45,7 @@ func (s *Store) listen(ctx context.Context) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-func (s *Store) connect(ctx context.Context) (*pgx.Conn, error) {
+func (s *Outbox) connect(ctx context.Context) (*pgx.Conn, error) {
 	config := s.o.Listen
 	if config == nil {
 		if s.pool == nil {
@@ -78,7 +78,7 @@ func hangUp(conn *pgx.Conn) {
 }
 
 // hear passes on what is notified until the context ends.
-func (s *Store) hear(ctx context.Context, conn *pgx.Conn, woken chan<- struct{}) {
+func (s *Outbox) hear(ctx context.Context, conn *pgx.Conn, woken chan<- struct{}) {
 	pause := firstPause
 	for {
 		err := s.hearOne(ctx, conn, woken, func() { pause = firstPause })
@@ -105,7 +105,7 @@ func (s *Store) hear(ctx context.Context, conn *pgx.Conn, woken chan<- struct{})
 }
 
 // hearOne passes on what is notified until the connection is lost.
-func (s *Store) hearOne(ctx context.Context, conn *pgx.Conn, woken chan<- struct{}, fine func()) error {
+func (s *Outbox) hearOne(ctx context.Context, conn *pgx.Conn, woken chan<- struct{}, fine func()) error {
 	for {
 		quiet, cancel := context.WithTimeout(ctx, silence)
 		_, err := conn.WaitForNotification(quiet)
@@ -126,7 +126,7 @@ func (s *Store) hearOne(ctx context.Context, conn *pgx.Conn, woken chan<- struct
 	}
 }
 
-func (s *Store) ping(ctx context.Context, conn *pgx.Conn) error {
+func (s *Outbox) ping(ctx context.Context, conn *pgx.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	return conn.Ping(ctx)
