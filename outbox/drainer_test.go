@@ -414,6 +414,23 @@ func TestSlowPublisherIsGivenUp(t *testing.T) {
 	})
 }
 
+// The rows of a drainer that was killed come when their lease is over, also where
+// the store wakes and has nothing to tell.
+func TestKilledDrainerHoldsRowsForALease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const lease = 2 * time.Second
+		m, s := outboxtest.NewMemory(), &sink{}
+		add(t, m, "a1")
+		if rows, err := m.ClaimBatch(t.Context(), "killed", 1, lease); err != nil || len(rows) != 1 {
+			t.Fatal(rows, err)
+		}
+		start(t, m, s, outbox.Options{Lease: lease})
+		time.Sleep(lease + lease/2)
+		synctest.Wait()
+		wantNames(t, s, "a1")
+	})
+}
+
 func TestCloseGivesRowsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := outboxtest.NewMemory()

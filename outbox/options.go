@@ -17,7 +17,8 @@ type Options struct {
 	// Batch is how many rows are claimed and published at a time. Default 100.
 	Batch int
 	// Every is how soon an idle drainer looks again. While it finds nothing the
-	// pause grows to six times that. A store that wakes is looked at every 15 s.
+	// pause grows to six times that. A store that wakes is looked at every 15 s,
+	// or every half of the Lease if that is shorter.
 	// Default 250 ms.
 	Every time.Duration
 	// Lease is how long claimed rows belong to the drainer. One that is killed

@@ -84,7 +84,8 @@ func (r *run) pause(err error) time.Duration {
 	r.idle = min(max(2*r.idle, r.o.Every), idleGrowth*r.o.Every)
 	wait := r.idle
 	if r.woken != nil {
-		wait = max(wokenEvery, r.o.Every)
+		// Nobody tells of claims that are over.
+		wait = max(min(wokenEvery, r.o.Lease/2), r.o.Every)
 	}
 	if next, ok := r.due.next(time.Now()); ok {
 		wait = min(wait, next)
