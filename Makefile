@@ -80,7 +80,7 @@ fuzz: ## run every fuzz target for FUZZTIME
 	@scripts/fuzz
 
 # A folder that is not there yet is left out: the go command refuses to look into it.
-CRASHED := $(patsubst %,./%/...,$(wildcard store group partition client examples cmd))
+CRASHED := $(patsubst %,./%/...,$(wildcard store group partition outbox client examples cmd))
 crash: ## run the crash tests, and the model of delivery, at full length
 	$(if $(CRASHED),PROMETHEAN_CRASH=long $(GO) test -run 'Crash|^TestModel$$' -count=1 -timeout 60m $(TESTFLAGS) $(CRASHED),@echo 'crash: no package has crash tests')
 

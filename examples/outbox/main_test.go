@@ -278,10 +278,8 @@ func crashShop(t *testing.T, db string) {
 	kills := 0
 	crash := func(c *child) {
 		c.kill()
-		s := time.Now()
 		c.start()
 		kills++
-		t.Log(time.Since(start), "XX", c.name, time.Since(s))
 	}
 	for round := range rounds {
 		// Both of them, in any order, each at some moment of this round's part.
