@@ -39,9 +39,9 @@
 // default is. It takes an advisory lock of the outbox first, so that there is one
 // claim at a time, and its statement sees all claims before it. Rows that others
 // have locked, somebody with a console say, are passed over and not waited for
-// (SKIP LOCKED); those behind them in their key are then passed over too. Nothing
-// but a claim makes a pending row one that is not, so what a claim has seen to be
-// free of earlier rows stays so.
+// (SKIP LOCKED); those behind them in their key are then passed over too. While a
+// claim lasts, others can send rows, remove them or give them back, and none of
+// that lets a row pass an earlier one of its key.
 //
 // Claims, and marks of what was sent, do not wait for the disk
 // (synchronous_commit is off for them alone). If the server crashes they may be

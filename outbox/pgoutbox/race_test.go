@@ -121,6 +121,30 @@ func TestClaimersRace(t *testing.T) {
 	}
 }
 
+// Claims wait for each other, by the outbox.
+func TestOneClaimAtATime(t *testing.T) {
+	b, other := open(t, pgoutbox.Options{}), open(t, pgoutbox.Options{})
+	b.add(t, numbered("a", "k", 1))
+	other.add(t, numbered("a", "k", 1))
+	tx, err := b.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `SELECT pg_advisory_xact_lock((x'706F6202'::bigint << 32) | $1::regclass::oid::bigint)`, b.table); err != nil {
+		t.Fatal(err)
+	}
+	want(t, other.claim(t, "me", 1), "k1")
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if rows, err := b.ClaimBatch(short, "me", 1, lease); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("claimed %v, %v", rows, err)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want(t, b.claim(t, "me", 1), "k1")
+}
+
 // lockRows locks some rows for a moment, again and again.
 func (b *bench) lockRows(ctx context.Context, t *testing.T, left *atomic.Int64) {
 	for left.Load() > 0 && ctx.Err() == nil {

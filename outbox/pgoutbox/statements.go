@@ -83,7 +83,7 @@ const claimSQL = `WITH near AS MATERIALIZED (
 	ORDER BY near.n LIMIT $3::bigint
 ), held AS MATERIALIZED (
 	SELECT r.n FROM {t} AS r
-	WHERE r.n = ANY (ARRAY(SELECT n FROM want)) AND r.state = 'pending'
+	WHERE r.n = ANY (ARRAY(SELECT n FROM want)) AND r.state = 'pending' AND {over:r}
 	ORDER BY r.n FOR UPDATE SKIP LOCKED
 ), gaps AS MATERIALIZED (
 	SELECT topic, key, min(n) AS n FROM want
