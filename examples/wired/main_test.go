@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"os"
 	"strings"
 	"testing"
 
@@ -146,10 +147,14 @@ func TestServerFails(t *testing.T) {
 
 // What never comes about fails the run, with the reason.
 func TestFails(t *testing.T) {
+	const noStreams = "change feed of processes: failed: MongoDB feed of "
 	t.Run("no change streams", func(t *testing.T) {
 		w := onFake(t, mongofake.Options{Standalone: true})
-		w.wantFailure("change feed of processes: failed: ", settings{})
+		w.wantFailure(noStreams, settings{})
 	})
+	if uri := os.Getenv("PROMETHEAN_TEST_MONGODB_COMPATIBLE_URI"); uri != "" {
+		t.Run("no change streams at the compatible server", func(t *testing.T) { connect(t, uri, nil).wantFailure(noStreams, settings{}) })
+	}
 	t.Run("collection is dropped", func(t *testing.T) {
 		w := onFake(t, mongofake.Options{})
 		out := newScript(map[string]func(){"4.": func() {
