@@ -16,6 +16,7 @@ import (
 	"promethean/internal/app/config"
 	"promethean/internal/jq"
 	"promethean/outbox"
+	"promethean/outbox/mongooutbox"
 	"promethean/outbox/pgoutbox"
 	"promethean/outbox/sqliteoutbox"
 	"promethean/store"
@@ -182,7 +183,7 @@ func (in *inflow) outbox(b *config.Outbox, bus promethean.Bus, log *slog.Logger)
 	if err != nil {
 		return err
 	}
-	if !strings.HasPrefix(uri, "sqlite:") { // its file may not be there yet; all others are opened without a look
+	if strings.HasPrefix(uri, "postgres") { // that is opened without a look at the server
 		box, err := open(context.Background())
 		if err == nil {
 			err = closed(box)
@@ -208,12 +209,14 @@ func outboxOpener(b *config.Outbox, uri string, log *slog.Logger) (func(context.
 		if b.Table != "" {
 			return nil, errMixed(uri, "table")
 		}
-		return nil, errors.New("MongoDB: not yet")
+		return func(ctx context.Context) (outbox.Store, error) {
+			return mongooutbox.Open(ctx, uri, mongooutbox.Options{Database: b.DatabaseName, Collection: b.Collection, Logger: log})
+		}, nil
 	case b.Collection != "" || b.DatabaseName != "":
 		return nil, errMixed(uri, "collection")
 	case scheme == "sqlite":
 		return func(ctx context.Context) (outbox.Store, error) {
-			return sqliteoutbox.Open(ctx, rest, sqliteoutbox.Options{Table: b.Table})
+			return sqliteoutbox.Open(ctx, rest, sqliteoutbox.Options{Table: b.Table, Logger: log})
 		}, nil
 	}
 	return func(ctx context.Context) (outbox.Store, error) {
