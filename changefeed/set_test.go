@@ -22,7 +22,7 @@ func TestSetOfTwoHubs(t *testing.T) {
 		var sets []*changefeed.Set
 		for _, owner := range []string{"a", "b"} {
 			s := changefeed.NewSet(changefeed.SetOptions{Leases: leases, Owner: owner})
-			defer s.Close()
+			defer func() { _ = s.Close() }()
 			if err := s.Add(w.bus, open, changefeed.Options{Name: "things", Topic: topic}); err != nil {
 				t.Fatal(err)
 			}
@@ -92,7 +92,7 @@ func TestSetOpens(t *testing.T) {
 	in(t, 4, func(w *world) {
 		tries := 0
 		s := changefeed.NewSet(changefeed.SetOptions{})
-		defer s.Close()
+		defer func() { _ = s.Close() }()
 		if err := s.Add(w.bus, func() (changefeed.Source, changefeed.Tokens, error) {
 			if tries++; tries < 3 {
 				return nil, nil, errors.New("no such file")

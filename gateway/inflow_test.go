@@ -105,7 +105,7 @@ func within(t *testing.T, ask func() string, fits func(string) bool) string {
 func TestChangefeeds(t *testing.T) {
 	feeds := changefeed.NewSet(changefeed.SetOptions{})
 	s := serve(t, gateway.Options{Changefeeds: feeds})
-	defer feeds.Close()
+	defer func() { _ = feeds.Close() }()
 	src := &three{lost: true}
 	if err := feeds.Add(s.g.Bus(), func() (changefeed.Source, changefeed.Tokens, error) { return src, &places{}, nil },
 		changefeed.Options{Name: "things", Topic: "things.changed"}); err != nil {
@@ -144,7 +144,7 @@ func TestChangefeeds(t *testing.T) {
 func TestOutboxes(t *testing.T) {
 	boxes := outbox.NewSet()
 	s := serve(t, gateway.Options{Outboxes: boxes})
-	defer boxes.Close()
+	defer func() { _ = boxes.Close() }()
 	m := outboxtest.NewMemory()
 	tx := m.Begin()
 	var ids []event.ID
@@ -225,7 +225,7 @@ func TestNoInflow(t *testing.T) {
 func TestOutboxAway(t *testing.T) {
 	boxes := outbox.NewSet()
 	s := serve(t, gateway.Options{Outboxes: boxes})
-	defer boxes.Close()
+	defer func() { _ = boxes.Close() }()
 	if err := boxes.Add(outbox.Box{Open: opened(away{})}, outbox.ToBus(s.g.Bus().Publish), outbox.Options{Name: "shop"}); err != nil {
 		t.Fatal(err)
 	}

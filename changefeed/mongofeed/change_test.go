@@ -149,7 +149,7 @@ func FuzzDocument(f *testing.F) {
 }
 
 func TestTokensAreChecked(t *testing.T) {
-	good := place{Of: "d.c", Resume: bson.Raw(mustMarshal(t, bson.D{{Key: "_data", Value: "82"}})), Snapshot: &snapshotPlace{
+	good := place{Of: "d.c", Resume: mustMarshal(t, bson.D{{Key: "_data", Value: "82"}}), Snapshot: &snapshotPlace{
 		Time: bson.Timestamp{T: 7, I: 8}, Last: mustMarshal(t, bson.D{{Key: "_id", Value: int64(1 << 60)}}),
 	}}
 	text, err := good.token()

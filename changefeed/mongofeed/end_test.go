@@ -156,9 +156,9 @@ func TestFeedLosesHistory(t *testing.T) {
 		w.remove("a")
 		w.fake.TrimHistory(w.fake.ClusterTime())
 		hub, feed := w.feed(changefeed.Options{Resnapshot: may}, mongofeed.Options{Snapshot: true})
-		s := until(t, feed, "the loss", func(s changefeed.Status) bool { return s.HistoryLost > 0 })
+		until(t, feed, "the loss", func(s changefeed.Status) bool { return s.HistoryLost > 0 })
 		if !may {
-			s = until(t, feed, "the failure", func(s changefeed.Status) bool { return s.State == changefeed.Failed })
+			s := until(t, feed, "the failure", func(s changefeed.Status) bool { return s.State == changefeed.Failed })
 			if s.Error == "" || len(stored(t, hub)) != 0 {
 				t.Errorf("%+v, %s", s, stored(t, hub))
 			}
