@@ -2,7 +2,9 @@ package main
 
 import (
 	"bufio"
+	"database/sql"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -11,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -20,8 +23,10 @@ type metric struct{ name, kind, help, labels string }
 
 // shownMetrics are those of a hub in use, in the order that it shows them.
 func shownMetrics(t *testing.T) (out []metric) {
-	p := startHub(t, "--store", "memory://")
-	// Something of everything: the series of a topic or a group appear with it.
+	p := startHub(t, "--store", "memory://", "--config", inflowSettings(t))
+	// Something of everything: the series of a topic, a group, a feed or an outbox
+	// appear with it.
+	p.shows("changefeed_lag_ms{", "outbox_pending{")
 	p.get(nil, 201, "POST", "/publish/a.b", "1")
 	var pulled struct {
 		Events []struct{ Event struct{ ID string } }
@@ -49,7 +54,42 @@ func shownMetrics(t *testing.T) (out []metric) {
 		}
 	}
 	p.stop()
+	// Only PostgreSQL tells that, and it is not there in every run.
+	out = append(out, metric{name: "changefeed_source_lag_bytes", kind: "gauge", labels: "feed", help: "How much of its log the source keeps for a change feed."})
+	slices.SortFunc(out, func(a, b metric) int { return strings.Compare(a.name, b.name) })
 	return out
+}
+
+// inflowSettings is a file with a change feed that has had a change, and an outbox.
+func inflowSettings(t *testing.T) string {
+	s, c := watched(t)
+	save(t, c, "a", "up")
+	dir := t.TempDir()
+	db, err := sql.Open("sqlite", filepath.Join(dir, "shop.db"))
+	if err == nil {
+		_, err = db.ExecContext(t.Context(), "CREATE TABLE orders (id INTEGER PRIMARY KEY)")
+	}
+	if err = errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "p.yaml")
+	write(t, file, fmt.Sprintf("changefeeds: {processes: {uri: %q, database: prom, collection: processes, topic: processes.changed, snapshot: true}}\noutboxes: {shop: {uri: %q}}\n",
+		s.URI(), "sqlite://"+filepath.Join(dir, "shop.db")))
+	return file
+}
+
+// shows waits until the metrics have some series.
+func (h *hub) shows(series ...string) {
+	h.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		body := string(h.call("GET", "/metrics", "").body)
+		if !slices.ContainsFunc(series, func(s string) bool { return !strings.Contains(body, s) }) {
+			return
+		}
+		if time.Now().After(end) {
+			h.Fatalf("no %v in the metrics:\n%s", series, body)
+		}
+	}
 }
 
 var (
