@@ -431,6 +431,38 @@ func TestKilledDrainerHoldsRowsForALease(t *testing.T) {
 	})
 }
 
+// A database that does not answer is noticed, and does not stop the drainer for
+// good.
+func TestStoreThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, log := outboxtest.NewMemory(), &sink{}
+		add(t, m, "a1")
+		d := start(t, &hanging{Store: m, until: time.Now().Add(time.Minute)}, log, outbox.Options{})
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		if s := d.Status(); s.Outage == "" {
+			t.Errorf("status %+v", s)
+		}
+		time.Sleep(40 * time.Second)
+		synctest.Wait()
+		wantNames(t, log, "a1")
+	})
+}
+
+// hanging is a store whose claims are not answered for a while.
+type hanging struct {
+	outbox.Store
+	until time.Time
+}
+
+func (h *hanging) ClaimBatch(ctx context.Context, owner string, n int, lease time.Duration) ([]outbox.Row, error) {
+	if time.Now().Before(h.until) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return h.Store.ClaimBatch(ctx, owner, n, lease)
+}
+
 func TestCloseGivesRowsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := outboxtest.NewMemory()

@@ -142,11 +142,19 @@ func (r *run) sleepWell() {
 	}
 }
 
+// bounded is a context for one call of the store: one that does not answer is
+// noticed, and does not outlast a lease.
+func (r *run) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, r.o.Lease/2)
+}
+
 // pass claims rows and publishes them. It says how many were claimed, and why
 // nothing goes on.
 func (r *run) pass(ctx context.Context) (int, error) {
 	began := time.Now()
-	rows, err := r.store.ClaimBatch(ctx, r.owner, r.o.Batch, r.o.Lease)
+	short, done := r.bounded(ctx)
+	rows, err := r.store.ClaimBatch(short, r.owner, r.o.Batch, r.o.Lease)
+	done()
 	if err != nil {
 		return 0, fmt.Errorf("claim rows: %w", err)
 	}
@@ -242,7 +250,9 @@ func (r *run) requeue(ctx context.Context) error {
 	if now.Before(r.requeueAt) {
 		return nil
 	}
-	n, err := r.store.RequeueExpired(ctx)
+	short, done := r.bounded(ctx)
+	defer done()
+	n, err := r.store.RequeueExpired(short)
 	if err != nil {
 		return fmt.Errorf("requeue rows: %w", err)
 	}
@@ -259,7 +269,9 @@ func (r *run) count(ctx context.Context) error {
 	if now.Before(r.statsAt) {
 		return nil
 	}
-	stats, err := r.store.Stats(ctx)
+	short, done := r.bounded(ctx)
+	defer done()
+	stats, err := r.store.Stats(short)
 	if err != nil {
 		return fmt.Errorf("count rows: %w", err)
 	}
@@ -274,7 +286,9 @@ func (r *run) prune(ctx context.Context) (more bool, err error) {
 	if r.o.Keep < 0 || now.Before(r.pruneAt) {
 		return false, nil
 	}
-	n, err := r.store.Prune(ctx, r.o.Keep, pruneBatch)
+	short, done := r.bounded(ctx)
+	defer done()
+	n, err := r.store.Prune(short, r.o.Keep, pruneBatch)
 	if err != nil {
 		return false, fmt.Errorf("prune rows: %w", err)
 	}

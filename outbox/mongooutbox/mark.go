@@ -65,14 +65,22 @@ func (b *Outbox) find(ctx context.Context, filter bson.D, o *options.FindOptions
 	return ids, found.Err()
 }
 
-// MarkSent implements [outbox.Store].
+// MarkSent implements [outbox.Store]. Nothing leads away from being sent, so that
+// one update for all rows will do on every server.
 func (b *Outbox) MarkSent(ctx context.Context, ids ...event.ID) error {
-	_, err := b.guarded(ctx, idsOf(ids), bson.D{{Key: "state", Value: bson.D{{Key: "$ne", Value: outbox.Sent}}}}, func(now int64) bson.D {
-		return bson.D{
-			{Key: "$set", Value: bson.D{{Key: "state", Value: outbox.Sent}, {Key: "since", Value: now}, {Key: "until", Value: int64(0)}}},
-			{Key: "$unset", Value: append(bson.D{{Key: "lane", Value: ""}}, unclaimed...)},
-		}
-	})
+	if len(ids) == 0 {
+		return nil
+	}
+	now, err := b.now(ctx)
+	if err == nil {
+		err = again(ctx, func() error {
+			_, err := b.rows.UpdateMany(ctx, bson.D{{Key: "_id", Value: in(idsOf(ids))}, {Key: "state", Value: bson.D{{Key: "$ne", Value: outbox.Sent}}}}, bson.D{
+				{Key: "$set", Value: bson.D{{Key: "state", Value: outbox.Sent}, {Key: "since", Value: now}, {Key: "until", Value: int64(0)}}},
+				{Key: "$unset", Value: append(bson.D{{Key: "lane", Value: ""}}, unclaimed...)},
+			})
+			return err
+		})
+	}
 	if err != nil {
 		return fmt.Errorf("mark rows of outbox %s as sent: %w", b.o.Collection, err)
 	}

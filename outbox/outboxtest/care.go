@@ -86,6 +86,12 @@ var careCases = []Case{
 		if !ok {
 			x.Skip("the store does not tell when rows come")
 		}
+		if x.NoWaking != "" {
+			if _, err := w.Wake(x.ctx); err == nil {
+				x.Errorf("it began to wake, and cannot: %s", x.NoWaking)
+			}
+			x.Skipf("no waking: %s", x.NoWaking)
+		}
 		ctx, cancel := context.WithCancel(x.ctx)
 		defer cancel()
 		woken, err := w.Wake(ctx)

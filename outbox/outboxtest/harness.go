@@ -34,6 +34,9 @@ type Harness struct {
 	// NoTransactions says why a rollback undoes nothing, where the server cannot
 	// do it. Cases about that are skipped with this reason. Default "": it can.
 	NoTransactions string
+	// NoWaking says why a store that is an [outbox.Waker] cannot wake on this
+	// server. The case about that is skipped with this reason. Default "": it can.
+	NoWaking string
 	// Advance has time pass for the outbox, or sets its clock back if d is
 	// negative. A driver whose clock cannot be set moves all times that it has
 	// stored the other way instead.
