@@ -49,8 +49,16 @@
 // hub knows.
 //
 // All looks go by partial indexes that hold rows which are not sent, so that sent
-// ones cost space and nothing else. The table is vacuumed after every 10,000 dead
-// rows, instead of a fifth of it.
+// ones cost space and nothing else. The table is vacuumed when a hundredth of it
+// and 10,000 rows are dead, and not only when a fifth is.
+//
+// # Failover
+//
+// Errors of the server leave nothing half done, and a drainer tries again with
+// growing pauses. With several servers, name them all in the address and ask for
+// the one that can be written:
+//
+//	postgres://shop@db1,db2/shop?target_session_attrs=read-write
 //
 // # Waking
 //

@@ -3,8 +3,6 @@ package pgoutbox_test
 import (
 	"context"
 	"fmt"
-	"io"
-	"net"
 	"net/url"
 	"strconv"
 	"strings"
@@ -232,76 +230,6 @@ func TestDrainWhileBackendsDie(t *testing.T) {
 	wantLog(t, hub, "dying", rows)
 	t.Logf("%d backends terminated", killed)
 	until(t, func() bool { st, err := b.Stats(t.Context()); return err == nil && st == outbox.Stats{} })
-}
-
-// proxy is the server at another address, which can be away.
-type proxy struct {
-	t      testing.TB
-	server string
-	addr   string
-
-	mu    sync.Mutex
-	l     net.Listener
-	conns map[net.Conn]bool
-	all   sync.WaitGroup
-}
-
-func newProxy(t testing.TB, server string) *proxy {
-	t.Helper()
-	p := &proxy{t: t, server: server, addr: "127.0.0.1:0", conns: make(map[net.Conn]bool)}
-	p.come()
-	t.Cleanup(func() { p.leave(); p.all.Wait() })
-	return p
-}
-
-// come begins to take connections.
-func (p *proxy) come() {
-	p.t.Helper()
-	l, err := net.Listen("tcp", p.addr)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	p.mu.Lock()
-	p.l, p.addr = l, l.Addr().String()
-	p.mu.Unlock()
-	p.all.Go(func() {
-		for {
-			in, err := l.Accept()
-			if err != nil {
-				return
-			}
-			out, err := net.Dial("tcp", p.server)
-			if err != nil {
-				_ = in.Close()
-				continue
-			}
-			p.pass(in, out)
-		}
-	})
-}
-
-func (p *proxy) pass(in, out net.Conn) {
-	p.mu.Lock()
-	p.conns[in], p.conns[out] = true, true
-	p.mu.Unlock()
-	for _, way := range [][2]net.Conn{{in, out}, {out, in}} {
-		p.all.Go(func() {
-			_, _ = io.Copy(way[0], way[1])
-			_ = way[0].Close()
-			_ = way[1].Close()
-		})
-	}
-}
-
-// leave cuts all connections and takes none.
-func (p *proxy) leave() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	_ = p.l.Close()
-	for c := range p.conns {
-		_ = c.Close()
-		delete(p.conns, c)
-	}
 }
 
 // While the server is away errors say so, and the drainer waits; when it is back

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"promethean/event"
 	"promethean/outbox"
@@ -255,101 +254,4 @@ func idsOf(rows []outbox.Row) (ids []event.ID) {
 		ids = append(ids, rows[i].ID)
 	}
 	return ids
-}
-
-// A commit is heard of at once, a rollback never.
-func TestWakes(t *testing.T) {
-	b := open(t, pgoutbox.Options{})
-	ctx, cancel := context.WithCancel(t.Context())
-	woken, err := b.Wake(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var worst, sum time.Duration
-	const times = 50
-	for n := range times {
-		tx, err := b.pool.Begin(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := b.Add(ctx, tx, numbered("a", "k", n)); err != nil {
-			t.Fatal(err)
-		}
-		if n%2 == 0 {
-			if err := tx.Rollback(ctx); err != nil {
-				t.Fatal(err)
-			}
-			continue
-		}
-		select {
-		case <-woken:
-			t.Fatal("woken before a commit")
-		default:
-		}
-		if err := tx.Commit(ctx); err != nil {
-			t.Fatal(err)
-		}
-		start := time.Now()
-		<-woken
-		took := time.Since(start)
-		sum, worst = sum+took, max(worst, took)
-	}
-	t.Logf("woken %s after a commit, %s at worst", sum/(times/2), worst)
-	cancel()
-	for range woken {
-	}
-}
-
-// A listener whose backend is terminated listens again, and wakes for what came
-// meanwhile.
-func TestListenerIsCutOff(t *testing.T) {
-	b := open(t, pgoutbox.Options{Logger: quiet}, func(c *pgxpool.Config) {
-		c.ConnConfig.RuntimeParams["application_name"] = "cut_off"
-	})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	woken, err := b.Wake(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for n := range 3 {
-		b.exec(t, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN %'
-			AND query LIKE '%' || $1::regclass::oid || '%'`, b.table)
-		b.add(t, numbered("a", "k", n))
-		for len(b.claim(t, "me", 10)) == 0 {
-			if _, open := <-woken; !open {
-				t.Fatal("the channel was closed")
-			}
-		}
-		for b.listeners(t) == 0 {
-			if _, open := <-woken; !open {
-				t.Fatal("the channel was closed")
-			}
-		}
-		b.exec(t, `UPDATE `+b.table+` SET state = 'sent'`)
-	}
-	// It hears again.
-	for {
-		select {
-		case <-woken:
-			continue
-		default:
-		}
-		break
-	}
-	b.add(t, numbered("a", "k", 9))
-	<-woken
-	cancel()
-	for range woken {
-	}
-}
-
-func (b *bench) listeners(t *testing.T) (n int) {
-	t.Helper()
-	err := b.pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN %'
-		AND query LIKE '%' || $1::regclass::oid || '%'`, b.table).Scan(&n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
 }

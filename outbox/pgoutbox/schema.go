@@ -34,7 +34,7 @@ const schemaSQL = `CREATE TABLE IF NOT EXISTS {t} (
 	attempts integer NOT NULL DEFAULT 0,
 	error    text, -- the last one
 	error_at timestamptz
-) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000);
+) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 10000);
 CREATE INDEX IF NOT EXISTS {ix:pending} ON {t} (n) WHERE state = 'pending';
 CREATE INDEX IF NOT EXISTS {ix:lane} ON {t} (topic, key, n) WHERE key <> '' AND state <> 'sent';
 CREATE INDEX IF NOT EXISTS {ix:claimed} ON {t} (until) WHERE state = 'claimed';

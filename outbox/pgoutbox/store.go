@@ -46,6 +46,11 @@ type Outbox struct {
 	table table
 	sql   statements
 
+	// silence is how long nothing may be heard before the connection of Wake is
+	// tried: one whose other end is gone without a word looks like an idle one.
+	// patience is how long a try may take.
+	silence, patience time.Duration
+
 	mu   sync.Mutex
 	scan scan
 }
@@ -67,7 +72,7 @@ func New(pool *pgxpool.Pool, o Options) (*Outbox, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	return &Outbox{pool: pool, o: o, table: t, sql: newStatements(t)}, nil
+	return &Outbox{pool: pool, o: o, table: t, sql: newStatements(t), silence: defaultSilence, patience: defaultPatience}, nil
 }
 
 // Open makes a store with a pool of its own, which Close closes. It connects when

@@ -12,12 +12,8 @@ import (
 
 // Figures of listening.
 const (
-	firstPause, longestPause = 100 * time.Millisecond, 10 * time.Second
-	// silence is how long nothing may be heard before the connection is tried:
-	// one whose other end is gone without a word looks like an idle one.
-	silence = time.Minute
-	// patience is how long a try of a connection may take.
-	patience = 10 * time.Second
+	firstPause, longestPause        = 100 * time.Millisecond, 10 * time.Second
+	defaultSilence, defaultPatience = time.Minute, 10 * time.Second
 )
 
 // Wake implements [outbox.Waker]. It has a connection of its own, and gets a new
@@ -53,7 +49,7 @@ func (s *Outbox) connect(ctx context.Context) (*pgx.Conn, error) {
 		}
 		config = s.pool.Config().ConnConfig
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, s.patience)
 	defer cancel()
 	conn, err := pgx.ConnectConfig(ctx, config.Copy())
 	if err != nil {
@@ -107,7 +103,7 @@ func (s *Outbox) hear(ctx context.Context, conn *pgx.Conn, woken chan<- struct{}
 // hearOne passes on what is notified until the connection is lost.
 func (s *Outbox) hearOne(ctx context.Context, conn *pgx.Conn, woken chan<- struct{}, fine func()) error {
 	for {
-		quiet, cancel := context.WithTimeout(ctx, silence)
+		quiet, cancel := context.WithTimeout(ctx, s.silence)
 		_, err := conn.WaitForNotification(quiet)
 		timeout := errors.Is(quiet.Err(), context.DeadlineExceeded) && ctx.Err() == nil
 		cancel()
@@ -127,7 +123,7 @@ func (s *Outbox) hearOne(ctx context.Context, conn *pgx.Conn, woken chan<- struc
 }
 
 func (s *Outbox) ping(ctx context.Context, conn *pgx.Conn) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, s.patience)
 	defer cancel()
 	return conn.Ping(ctx)
 }
