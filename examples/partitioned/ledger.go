@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"promethean"
 	"promethean/event"
@@ -117,9 +118,14 @@ func (l *ledger) end(member string, e *event.Event, digest string, err error) er
 	})
 }
 
-// wait waits until something is so, or a promise was broken. It is asked under
-// the lock.
+// patience is how long nothing at all may happen while something is waited for.
+const patience = time.Minute
+
+// wait waits until something is so, or a promise was broken: that work goes on is
+// one. It is asked under the lock.
 func (l *ledger) wait(ctx context.Context, so func() bool) error {
+	stalled := time.NewTimer(patience)
+	defer stalled.Stop()
 	for {
 		l.mu.Lock()
 		changed, yes, err := l.changed, so(), errors.Join(l.faults...)
@@ -129,6 +135,9 @@ func (l *ledger) wait(ctx context.Context, so func() bool) error {
 		}
 		select {
 		case <-changed:
+			stalled.Reset(patience)
+		case <-stalled.C:
+			return fmt.Errorf("nothing has happened for %v; the members have %s", patience, l.shares())
 		case <-ctx.Done():
 			return ctx.Err()
 		}

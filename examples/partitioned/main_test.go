@@ -10,6 +10,7 @@ import (
 	"maps"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -215,6 +216,19 @@ func TestLedgerNotices(t *testing.T) {
 			t.Errorf("%s: whoever waits is told %v", c.name, waited)
 		}
 	}
+}
+
+// Work that stands still is noticed, and work that goes on is waited for.
+func TestLedgerStalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLedger()
+		began := time.Now()
+		time.AfterFunc(patience-time.Second, func() { _ = l.assigned(3, "x") })
+		err := l.wait(t.Context(), func() bool { return false })
+		if took := time.Since(began); took != 2*patience-time.Second || err == nil || !strings.Contains(err.Error(), "x [3]") {
+			t.Errorf("after %v: %v", took, err)
+		}
+	})
 }
 
 // What was not done, or is not in the view, fails the run.

@@ -75,15 +75,22 @@ func (b *board) tell(f func(change)) {
 	})
 }
 
-// lookEvery is how often it is asked whether there is still something to wait
-// for.
-const lookEvery = 50 * time.Millisecond
+const (
+	// lookEvery is how often it is asked whether there is still something to
+	// wait for.
+	lookEvery = 50 * time.Millisecond
+	// patience is how long nothing at all may happen meanwhile.
+	patience = time.Minute
+)
 
 // wait waits until something is so, a promise was broken, or so or stuck says
 // that it will never be. so is asked under the lock.
 func (b *board) wait(ctx context.Context, stuck func() error, so func() (bool, error)) error {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
+	stalled := time.NewTimer(patience)
+	defer stalled.Stop()
+	var seen chan struct{}
 	for {
 		b.mu.Lock()
 		changed, err := b.changed, errors.Join(b.faults...)
@@ -92,8 +99,14 @@ func (b *board) wait(ctx context.Context, stuck func() error, so func() (bool, e
 		if err = errors.Join(err, never); yes || err != nil {
 			return err
 		}
+		if changed != seen { // a tick may have come first
+			seen = changed
+			stalled.Reset(patience)
+		}
 		select {
 		case <-changed:
+		case <-stalled.C:
+			return fmt.Errorf("nothing has happened for %v", patience)
 		case <-tick.C:
 			if err := stuck(); err != nil {
 				return err

@@ -25,8 +25,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds how long a test waits for what must come.
-const patience = time.Minute
+// limit bounds how long a test waits for what must come.
+const limit = 2 * time.Minute
 
 // world is a database of its own at a server. Of a fake, faults can be scripted.
 type world struct {
@@ -66,7 +66,7 @@ func connect(t testing.TB, uri string, fake *mongofake.Server) *world {
 	w := &world{t: t, fake: fake, uri: within(uri, name), db: client.Database(name)}
 	w.coll = w.db.Collection(collection)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
 		defer cancel()
 		if fake == nil {
 			w.ok(w.db.Drop(ctx))
@@ -85,7 +85,7 @@ func within(uri, database string) string {
 }
 
 func (w *world) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	w.t.Cleanup(cancel)
 	return ctx
 }

@@ -9,6 +9,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -192,6 +194,19 @@ func TestFails(t *testing.T) {
 			t.Errorf("%s: %v, want %q", uri, err, what)
 		}
 	}
+}
+
+// Work that stands still is noticed, and work that goes on is waited for.
+func TestStalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBoard()
+		began := time.Now()
+		time.AfterFunc(patience-time.Second, func() { b.meet("x") })
+		err := b.wait(t.Context(), func() error { return nil }, func() (bool, error) { return false, nil })
+		if took := time.Since(began); took != 2*patience-time.Second || err == nil || err.Error() != "nothing has happened for 1m0s" {
+			t.Errorf("after %v: %v", took, err)
+		}
+	})
 }
 
 func TestWithID(t *testing.T) {
