@@ -37,12 +37,12 @@ type streamEvent struct {
 func parseEvent(raw bson.Raw) (e streamEvent, err error) {
 	_, rest, ok := bsoncore.ReadLength(raw)
 	for ok && len(rest) > 1 {
-		var el bsoncore.Element
-		if el, rest, ok = bsoncore.ReadElement(rest); !ok {
+		var key []byte
+		var v bsoncore.Value
+		if key, v, rest, ok = readElement(rest); !ok {
 			break
 		}
-		v := el.Value()
-		switch string(el.KeyBytes()) {
+		switch string(key) {
 		case "_id":
 			e.token = tokenText(v)
 		case "operationType":

@@ -10,21 +10,35 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 )
 
-// part is what the server sent at a time, or a piece of it.
+// part is what the server sent at a time, or a piece of it. Its events are in
+// memory that is used again once it is given back.
 type part struct {
 	events []bson.Raw
+	memory []byte
 	resume bson.Raw // the place behind them
 	err    error    // why no more comes
 }
 
-// fetch reads a stream and hands over its parts, one ahead of whoever takes them,
-// until the stream fails or the context ends. Then it closes the channel.
-func fetch(ctx context.Context, changes *mongo.ChangeStream, o Options, parts chan<- part) {
-	defer close(parts)
+// fetcher reads a stream, one part ahead of whoever takes them.
+type fetcher struct {
+	changes *mongo.ChangeStream
+	o       Options
+	parts   chan part
+	back    chan part // those that are done with
+}
+
+func newFetcher(changes *mongo.ChangeStream, o Options) *fetcher {
+	return &fetcher{changes: changes, o: o, parts: make(chan part), back: make(chan part, 2)}
+}
+
+// run hands over parts until the stream fails or the context ends. Then it closes
+// the channel.
+func (f *fetcher) run(ctx context.Context) {
+	defer close(f.parts)
 	for ctx.Err() == nil {
-		p := next(ctx, changes, o)
+		p := f.next(ctx)
 		select {
-		case parts <- p:
+		case f.parts <- p:
 		case <-ctx.Done():
 			return
 		}
@@ -35,29 +49,33 @@ func fetch(ctx context.Context, changes *mongo.ChangeStream, o Options, parts ch
 }
 
 // next takes what the server has sent, up to what may be handed over at a time.
-func next(ctx context.Context, changes *mongo.ChangeStream, o Options) (p part) {
-	if !changes.TryNext(ctx) {
-		if err := changes.Err(); err != nil {
+func (f *fetcher) next(ctx context.Context) (p part) {
+	if !f.changes.TryNext(ctx) {
+		if err := f.changes.Err(); err != nil {
 			return part{err: fmt.Errorf("read the change stream: %w", err)}
 		}
-		if changes.ID() == 0 {
+		if f.changes.ID() == 0 {
 			return part{err: errors.New("the server has closed the change stream")}
 		}
-		return part{resume: bytes.Clone(changes.ResumeToken())}
+		return part{resume: bytes.Clone(f.changes.ResumeToken())}
 	}
-	var a arena
-	size := 0
-	p.events = make([]bson.Raw, 0, min(changes.RemainingBatchLength()+1, o.BatchSize))
-	for {
-		// The driver may use the memory again.
-		p.events = append(p.events, a.keep(changes.Current))
-		size += len(changes.Current)
-		if changes.RemainingBatchLength() == 0 || len(p.events) >= o.BatchSize || size >= o.BatchBytes {
-			p.resume = bytes.Clone(changes.ResumeToken())
+	select {
+	case p = <-f.back:
+		p.events, p.memory = p.events[:0], p.memory[:0]
+	default:
+	}
+	for size := 0; ; {
+		// The driver's own memory is good until the next look only.
+		begin := len(p.memory)
+		p.memory = append(p.memory, f.changes.Current...)
+		p.events = append(p.events, p.memory[begin:len(p.memory):len(p.memory)])
+		size += len(f.changes.Current)
+		if f.changes.RemainingBatchLength() == 0 || len(p.events) >= f.o.BatchSize || size >= f.o.BatchBytes {
+			p.resume = bytes.Clone(f.changes.ResumeToken())
 			return p
 		}
-		if !changes.TryNext(ctx) { // it has more, so that this asks nobody
-			return part{err: fmt.Errorf("read the change stream: %w", changes.Err())}
+		if !f.changes.TryNext(ctx) { // it has more, so that this asks nobody
+			return part{err: fmt.Errorf("read the change stream: %w", f.changes.Err())}
 		}
 	}
 }
@@ -83,6 +101,3 @@ func (a *arena) used(b []byte) []byte {
 	}
 	return b[:len(b):len(b)]
 }
-
-// keep copies a value.
-func (a *arena) keep(b []byte) []byte { return a.used(append(a.room(len(b)), b...)) }

@@ -31,22 +31,34 @@ func appendElements(b []byte, doc []byte, end byte) ([]byte, error) {
 		return b, errDamaged
 	}
 	for first := true; len(rest) > 1; first = false {
-		var e bsoncore.Element
-		if e, rest, ok = bsoncore.ReadElement(rest); !ok {
+		var key []byte
+		var v bsoncore.Value
+		if key, v, rest, ok = readElement(rest); !ok {
 			return b, errDamaged
 		}
 		if !first {
 			b = append(b, ',')
 		}
 		if end == '}' {
-			b = append(appendText(b, e.KeyBytes()), ':')
+			b = append(appendText(b, key), ':')
 		}
 		var err error
-		if b, err = appendValue(b, e.Value()); err != nil {
+		if b, err = appendValue(b, v); err != nil {
 			return b, err
 		}
 	}
 	return append(b, end), nil
+}
+
+// readElement reads the first element of those that a document has, with one look
+// at its name.
+func readElement(b []byte) (key []byte, v bsoncore.Value, rest []byte, ok bool) {
+	end := bytes.IndexByte(b, 0)
+	if end < 1 {
+		return nil, v, nil, false
+	}
+	v, rest, ok = bsoncore.ReadValue(b[end+1:], bsoncore.Type(b[0]))
+	return b[1:end], v, rest, ok
 }
 
 // appendText writes a string. What is no UTF-8 is replaced, as the driver does.
@@ -125,7 +137,14 @@ func appendDate(b []byte, ms int64) []byte {
 		b = strconv.AppendInt(append(b, `{"$numberLong":"`...), ms, 10)
 		return append(b, `"}}`...)
 	}
-	b = t.AppendFormat(append(b, '"'), "2006-01-02T15:04:05.999Z07:00")
+	b = t.AppendFormat(append(b, '"'), time.RFC3339) // which is faster than others
+	if rest := int(ms % 1000); rest != 0 {
+		b = append(b[:len(b)-1], '.', byte('0'+rest/100), byte('0'+rest/10%10), byte('0'+rest%10))
+		for b[len(b)-1] == '0' {
+			b = b[:len(b)-1]
+		}
+		b = append(b, 'Z')
+	}
 	return append(b, `"}`...)
 }
 

@@ -119,21 +119,25 @@ func (r *reader) follow(ctx context.Context) error {
 		return err
 	}
 	inner, cancel := context.WithCancel(ctx)
-	parts := make(chan part)
-	go fetch(inner, changes, r.s.o, parts)
+	f := newFetcher(changes, r.s.o)
+	go f.run(inner)
 	defer func() {
 		cancel()
-		for range parts { // until it is done
+		for range f.parts { // until it is done
 		}
 		r.close(ctx, changes)
 	}()
 	r.saved = time.Now()
-	for p := range parts {
+	for p := range f.parts {
 		if p.err != nil {
 			return p.err
 		}
 		if err := r.take(ctx, p); err != nil {
 			return err
+		}
+		select {
+		case f.back <- p:
+		default:
 		}
 	}
 	return ctx.Err()
