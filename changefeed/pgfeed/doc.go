@@ -16,8 +16,9 @@
 //     snapshot that begins again comes after all that was told before it.
 //   - The same change has the same id, whoever reads it: it follows from the
 //     server, the table, the commit and the place in the transaction. That of a
-//     row of a snapshot follows from its key and version (xmin), so that a
-//     snapshot that begins again repeats only rows that have changed.
+//     row of a snapshot follows from its key, its version (xmin) and where the
+//     snapshot began, so that one that was not finished and begins again repeats
+//     only rows that have changed, and another one tells all rows anew.
 //
 // # Keys and documents
 //

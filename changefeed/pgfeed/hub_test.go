@@ -82,7 +82,7 @@ func runChild(arg string) {
 func TestKilled(t *testing.T) {
 	uri, dir := versions(t), t.TempDir()
 	w := startWriters(t, uri, 2)
-	kills := 30
+	kills := 20
 	if testing.Short() {
 		kills = 5
 	}

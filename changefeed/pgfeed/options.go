@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"promethean/changefeed"
@@ -167,6 +168,12 @@ func parseURI(uri string) (*pgxpool.Config, error) {
 	}
 	if config.ConnConfig.Database == "" { // what the server takes then
 		config.ConnConfig.Database = config.ConnConfig.User
+	}
+	// Of several servers the one that writes has the slot, for all connections.
+	for _, other := range config.ConnConfig.Fallbacks {
+		if config.ConnConfig.ValidateConnect == nil && (other.Host != config.ConnConfig.Host || other.Port != config.ConnConfig.Port) {
+			config.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
+		}
 	}
 	params := config.ConnConfig.RuntimeParams
 	for name, value := range settings {

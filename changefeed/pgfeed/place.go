@@ -48,8 +48,10 @@ type place struct {
 	// Commit is the transaction of which the first Done changes are stored.
 	Commit lsn `json:"commit,omitzero"`
 	Done   int `json:"done,omitzero"`
-	// Snapshot says that the rows of the beginning are not all stored.
+	// Snapshot says that the rows of the beginning are not all stored, and Origin
+	// where the first attempt to do so began.
 	Snapshot bool `json:"snapshot,omitzero"`
+	Origin   lsn  `json:"origin,omitzero"`
 }
 
 const placeVersion = 1

@@ -3,9 +3,16 @@ package pgfeed_test
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/big"
 	"strings"
 	"sync"
 	"testing"
@@ -57,6 +64,60 @@ func TestServerRestarts(t *testing.T) {
 			t.Fatalf("change %d is %s", i, line(c))
 		}
 	}
+}
+
+// TestTLS reads through TLS, also after silence, and finds the server among
+// several addresses.
+func TestTLS(t *testing.T) {
+	server := pgtest.Start(t)
+	uri := server.URI()
+	cert, key := certificate(t)
+	for file, content := range map[string][]byte{"server.crt": cert, "server.key": key} {
+		pgtest.Exec(t, uri, "COPY (SELECT '"+base64.StdEncoding.EncodeToString(content)+"') TO PROGRAM 'umask 077; base64 -d > "+file+"'")
+	}
+	pgtest.Exec(t, uri, "ALTER SYSTEM SET ssl = on")
+	server.Restart(t)
+	pgtest.Exec(t, uri, "CREATE TABLE things (id int PRIMARY KEY, n int)")
+	secure := strings.Replace(strings.Replace(uri, "sslmode=disable", "sslmode=require", 1), "@", "@127.0.0.1:1,", 1)
+	s, l := newSource(t, secure, "things", pgfeed.Options{Snapshot: true}), newTopic()
+	stream(t, s, l)
+	l.begun(t)
+	if n := count(t, uri, "SELECT count(*) FROM pg_stat_replication r JOIN pg_stat_ssl s USING (pid) WHERE s.ssl"); n != 1 {
+		t.Errorf("%d readers use TLS", n)
+	}
+	var first, last time.Time
+	replied := "SELECT reply_time FROM pg_stat_replication"
+	conn := pgtest.Connect(t, uri)
+	within(t, "an answer after silence", func() bool { // reads have ended in vain by then
+		if err := conn.QueryRow(context.Background(), replied).Scan(&last); err != nil {
+			return false
+		}
+		if first.IsZero() {
+			first = last
+		}
+		return last.After(first)
+	})
+	pgtest.Exec(t, uri, "INSERT INTO things SELECT g, 0 FROM generate_series(1, 5000) g")
+	l.has(t, 5000)
+}
+
+// certificate gives one of its own, as PEM.
+func certificate(t *testing.T) (cert, key []byte) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw})
 }
 
 // TestConnectionsKilled ends all connections of a feed again and again.
@@ -395,6 +456,24 @@ func TestWaits(t *testing.T) {
 	run.stop()
 	same(t, l.get(), `snapshot 1 {"id":1,"n":1}`)
 	slots(t, uri, l.position().Slot)
+}
+
+// TestAnew takes a second snapshot: all rows come again, as new events.
+func TestAnew(t *testing.T) {
+	uri := database(t)
+	pgtest.Exec(t, uri, "INSERT INTO things VALUES (1, 1), (2, 2)")
+	s, l := newSource(t, uri, "things", pgfeed.Options{Snapshot: true}), newTopic()
+	for range 2 {
+		run := stream(t, s, l)
+		l.begun(t)
+		run.stop()
+		if err := s.Forget(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		l.token = nil
+	}
+	one, two := `snapshot 1 {"id":1,"n":1}`, `snapshot 2 {"id":2,"n":2}`
+	same(t, l.get(), one, two, one, two)
 }
 
 func TestForget(t *testing.T) {

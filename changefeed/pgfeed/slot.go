@@ -34,7 +34,7 @@ func one(ctx context.Context, conn *pgconn.PgConn, command string) ([]string, er
 	if err != nil {
 		return nil, err
 	}
-	if len(results) == 0 || len(results[0].Rows) != 1 {
+	if len(results) == 0 || len(results[0].Rows) != 1 || len(results[0].Rows[0]) == 0 {
 		return nil, fmt.Errorf("%s: the server has not answered with one row", command)
 	}
 	var row []string
@@ -44,24 +44,21 @@ func one(ctx context.Context, conn *pgconn.PgConn, command string) ([]string, er
 	return row, nil
 }
 
-// identify gives the identifier of the server and its timeline, and refuses one
-// that does not decode its log.
-func (s *Source) identify(ctx context.Context, conn *pgconn.PgConn) (system, timeline string, err error) {
+// identify gives the identifier of the server, and refuses one that does not
+// decode its log.
+func (s *Source) identify(ctx context.Context, conn *pgconn.PgConn) (system string, err error) {
 	row, err := one(ctx, conn, "IDENTIFY_SYSTEM")
 	if err != nil {
-		return "", "", s.means(ctx, "identify the server", err)
-	}
-	if len(row) < 2 {
-		return "", "", errors.New("identify the server: it tells no timeline")
+		return "", s.means(ctx, "identify the server", err)
 	}
 	var level string
 	if err := s.pool.QueryRow(ctx, "SELECT current_setting('wal_level')").Scan(&level); err != nil {
-		return "", "", s.means(ctx, "ask for wal_level", err)
+		return "", s.means(ctx, "ask for wal_level", err)
 	}
 	if level != "logical" {
-		return "", "", fmt.Errorf("%w: wal_level of the server is %s: set wal_level = logical in postgresql.conf and restart the server", changefeed.ErrRefused, level)
+		return "", fmt.Errorf("%w: wal_level of the server is %s: set wal_level = logical in postgresql.conf and restart the server", changefeed.ErrRefused, level)
 	}
-	return row[0], row[1], nil
+	return row[0], nil
 }
 
 // newSlot makes a slot and gives where it begins, and the name of the snapshot

@@ -33,6 +33,8 @@ func (r *run) view(ctx context.Context, snapshot string) (*view, error) {
 		"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
 		"SET TRANSACTION SNAPSHOT " + quote(snapshot),
 		"SET LOCAL row_security = off", // rows must not be left out unseen
+		// A limit that later servers have is not meant for us.
+		"SELECT set_config(name, '0', true) FROM pg_settings WHERE name = 'transaction_timeout'",
 		"LOCK TABLE " + r.s.name() + " IN ACCESS SHARE MODE",
 	} {
 		if _, err := conn.Exec(ctx, statement); err != nil {
@@ -145,7 +147,7 @@ func (v *view) rows(ctx context.Context, at place) error {
 		buffer = l.doc(buffer[:0], row)
 		c := changefeed.Change{Key: l.key(row), Op: changefeed.OpSnapshot, Doc: bytes.Clone(buffer)}
 		version := string(values[0])
-		c.ID = rowID(ids, v.run.timeline, c.Key, version)
+		c.ID = rowID(ids, at.Origin, c.Key, version)
 		c.Headers = headers(c.Op, at.LSN, version)
 		if batch, size = append(batch, c), size+len(c.Doc); len(batch) >= s.o.BatchSize || size >= s.o.BatchBytes {
 			if err := flush(); err != nil {
@@ -162,9 +164,9 @@ func (v *view) rows(ctx context.Context, at place) error {
 	return flush()
 }
 
-// rowID is the id of a row of a snapshot: it changes whenever the row does. A
-// server that was set back to an earlier time has another timeline.
-func rowID(space event.ID, timeline, key, version string) event.ID {
-	name, _ := json.Marshal([]string{"row", timeline, key, version})
+// rowID is the id of a row of a snapshot. It changes whenever the row does, and
+// with each snapshot, but not when one that was not finished begins again.
+func rowID(space event.ID, origin lsn, key, version string) event.ID {
+	name, _ := json.Marshal([]string{"row", origin.String(), key, version})
 	return event.NameID(space, string(name))
 }

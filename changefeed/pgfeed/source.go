@@ -25,6 +25,7 @@ func (s *Source) Stream(ctx context.Context, token []byte, to func(context.Conte
 		return told.error
 	}
 	if err != nil && ctx.Err() == nil {
+		s.pool.Reset() // if the server was away, all connections to it are dead
 		err = fmt.Errorf("PostgreSQL feed of %s: %w", s.name(), err)
 	}
 	return err
@@ -32,11 +33,11 @@ func (s *Source) Stream(ctx context.Context, token []byte, to func(context.Conte
 
 // run is one Stream.
 type run struct {
-	s                *Source
-	sink             sink
-	conn             *pgconn.PgConn // to make slots with
-	system, timeline string
-	t                table
+	s      *Source
+	sink   sink
+	conn   *pgconn.PgConn // to make slots with
+	system string
+	t      table
 }
 
 func (s *Source) stream(ctx context.Context, token []byte, to sink) error {
@@ -52,7 +53,7 @@ func (s *Source) stream(ctx context.Context, token []byte, to sink) error {
 		return err
 	}
 	defer shut(r.conn)
-	if r.system, r.timeline, err = s.identify(ctx, r.conn); err != nil {
+	if r.system, err = s.identify(ctx, r.conn); err != nil {
 		return err
 	}
 	if r.t, err = s.describe(ctx); err != nil && !errors.Is(err, errNoTable) {
@@ -121,6 +122,7 @@ func (r *run) fresh(ctx context.Context, at place, before func(lsn) error) (err 
 		}
 	}
 	shut(r.conn)
+	at.Origin = 0
 	if err := r.move(ctx, at); err != nil {
 		return err
 	}
@@ -140,7 +142,9 @@ func (r *run) snapshot(ctx context.Context, at place, name string, before func(l
 			return err
 		}
 	}
-	at.Snapshot = true
+	if at.Snapshot = true; at.Origin == 0 {
+		at.Origin = at.LSN
+	}
 	if err := r.move(ctx, at); err != nil {
 		return err
 	}
@@ -199,7 +203,7 @@ func (r *run) resume(ctx context.Context, at place) error {
 	}
 	r.t.oid = at.Table
 	shut(r.conn)
-	at.Snapshot = false
+	at.Snapshot, at.Origin = false, 0
 	return r.follow(ctx, at, gone)
 }
 
@@ -208,7 +212,7 @@ func (r *run) resume(ctx context.Context, at place) error {
 // the first slot is read up to where the second one begins, and only then come
 // the rows: no key goes back, and none stays that was deleted.
 func (r *run) again(ctx context.Context, old place) error {
-	next := place{System: old.System, Table: old.Table, Member: old.Member, Slot: r.s.second(old.Slot)}
+	next := place{System: old.System, Table: old.Table, Member: old.Member, Slot: r.s.second(old.Slot), Origin: old.Origin}
 	return r.fresh(ctx, next, func(start lsn) error {
 		err := r.read(ctx, old, start, false)
 		if errors.Is(err, errReached) {
