@@ -138,7 +138,7 @@ func (b *Outbox) place(ctx context.Context, docs []rowDoc, now int64) error {
 			At int64 `bson:"at"`
 		}
 		err := again(ctx, func() error {
-			return b.keys.FindOneAndUpdate(ctx, bson.D{{Key: "_id", Value: lane}},
+			return b.places.FindOneAndUpdate(ctx, bson.D{{Key: "_id", Value: lane}},
 				bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: n}}}, {Key: "$max", Value: bson.D{{Key: "at", Value: now}}}},
 				options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After)).Decode(&last)
 		})

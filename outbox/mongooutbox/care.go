@@ -167,7 +167,7 @@ func (b *Outbox) prune(ctx context.Context, olderThan time.Duration, limit int) 
 // pruneKeys removes counters of lanes in which nothing waits. One that somebody
 // raises meanwhile has another number, and stays.
 func (b *Outbox) pruneKeys(ctx context.Context, before int64, limit int) error {
-	found, err := b.keys.Find(ctx, bson.D{{Key: "at", Value: bson.D{{Key: "$lte", Value: before}}}}, options.Find().
+	found, err := b.places.Find(ctx, bson.D{{Key: "at", Value: bson.D{{Key: "$lte", Value: before}}}}, options.Find().
 		SetSort(bson.D{{Key: "at", Value: 1}}).SetLimit(int64(limit)))
 	if err != nil {
 		return err
@@ -197,7 +197,7 @@ func (b *Outbox) pruneKeys(ctx context.Context, before int64, limit int) error {
 		return nil
 	}
 	return again(ctx, func() error {
-		_, err := b.keys.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(false))
+		_, err := b.places.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(false))
 		return err
 	})
 }

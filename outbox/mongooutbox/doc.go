@@ -2,14 +2,13 @@
 //
 // A service adds rows with the context of its own transaction:
 //
-//	err := client.UseSession(ctx, func(ctx context.Context) error {
-//		_, err := mongo.SessionFromContext(ctx).WithTransaction(ctx, func(ctx context.Context) (any, error) {
-//			// the service's own writes, with this context
-//			return nil, box.Add(ctx, outbox.Row{Topic: "orders.placed", Key: "order-7", Payload: payload})
-//		})
-//		return err
+//	err := mongooutbox.Transact(ctx, client, func(ctx context.Context) error {
+//		// the service's own writes, with this context
+//		return box.Add(ctx, outbox.Row{Topic: "orders.placed", Key: "order-7", Payload: payload})
 //	})
 //
+// Any transaction of the driver's will do; it should commit on the majority, as
+// [Transact] does, for a failover might undo it after its event was published.
 // [Outbox.Add] refuses a context without a transaction, since a callback that uses
 // the context outside of it by mistake would publish what is rolled back.
 //
@@ -19,7 +18,7 @@
 // raises in the same transaction. Of two transactions that add to one key at the
 // same time, the server fails one with a write conflict, and WithTransaction tries
 // it again: so the places of a key have the order of the commits. Counters are in
-// a second collection, with _keys behind its name, and go with what is pruned.
+// a second collection, with _places behind its name, and go with what is pruned.
 //
 // # Claims
 //

@@ -44,24 +44,21 @@ func Example() {
 
 	errUnsure := errors.New("the customer has changed his mind")
 	place := func(id string, total int, sure bool) error {
-		return client.UseSession(ctx, func(ctx context.Context) error {
-			_, err := mongo.SessionFromContext(ctx).WithTransaction(ctx, func(ctx context.Context) (any, error) {
-				if _, err := db.Collection("orders").InsertOne(ctx, bson.D{{Key: "_id", Value: id}, {Key: "total", Value: total}}); err != nil {
-					return nil, err
-				}
-				row, err := outbox.NewRow("orders.placed", id, map[string]int{"total": total})
-				if err != nil {
-					return nil, err
-				}
-				if err := box.Add(ctx, row); err != nil { // with the context of the transaction
-					return nil, err
-				}
-				if !sure {
-					return nil, errUnsure
-				}
-				return nil, nil
-			})
-			return err
+		return mongooutbox.Transact(ctx, client, func(ctx context.Context) error {
+			if _, err := db.Collection("orders").InsertOne(ctx, bson.D{{Key: "_id", Value: id}, {Key: "total", Value: total}}); err != nil {
+				return err
+			}
+			row, err := outbox.NewRow("orders.placed", id, map[string]int{"total": total})
+			if err != nil {
+				return err
+			}
+			if err := box.Add(ctx, row); err != nil { // with the context of the transaction
+				return err
+			}
+			if !sure {
+				return errUnsure
+			}
+			return nil
 		})
 	}
 	for _, err := range []error{place("order-1", 5, true), place("order-2", 7, false), place("order-3", 9, true)} {

@@ -172,7 +172,7 @@ func harness(s server) func(t testing.TB) outboxtest.Harness {
 		box := newBox(t, s, db)
 		rows := db.Collection(mongooutbox.DefaultCollection)
 		return outboxtest.Harness{
-			Store: box, NoTransactions: s.unreal, NoWaking: s.deaf,
+			Store: box, NoTransactions: s.unreal, NoWaking: s.deaf, Timeout: 3 * time.Minute,
 			Again: func(t testing.TB) outbox.Store { return newBox(t, s, connect(t, s).Database(db.Name())) },
 			Begin: func(context.Context) (outboxtest.Tx, error) {
 				if s.unreal != "" {
@@ -183,7 +183,7 @@ func harness(s server) func(t testing.TB) outboxtest.Harness {
 			Advance: func(t testing.TB, d time.Duration) {
 				by := bson.D{{Key: "since", Value: -d.Milliseconds()}, {Key: "until", Value: -d.Milliseconds()}, {Key: "added", Value: -d.Milliseconds()}}
 				shift(t, rows, by)
-				shift(t, db.Collection(mongooutbox.DefaultCollection+"_keys"), bson.D{{Key: "at", Value: -d.Milliseconds()}})
+				shift(t, db.Collection(mongooutbox.DefaultCollection+"_places"), bson.D{{Key: "at", Value: -d.Milliseconds()}})
 			},
 			Raw: func(t testing.TB, id event.ID, topic, key, payload string) {
 				_, err := rows.InsertOne(context.Background(), bson.D{

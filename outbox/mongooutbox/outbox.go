@@ -11,7 +11,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/connstring"
 
 	"promethean/event"
@@ -46,7 +48,7 @@ type Outbox struct {
 	client *mongo.Client // ours to close; nil if it was given
 	db     *mongo.Database
 	rows   *mongo.Collection
-	keys   *mongo.Collection
+	places *mongo.Collection // the counters of keys
 	clock  clock
 }
 
@@ -70,12 +72,26 @@ func New(db *mongo.Database, o Options) (*Outbox, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	// A secondary may not know yet what is claimed.
-	primary := options.Collection().SetReadPreference(readpref.Primary())
+	// A secondary may not know yet what is claimed. And a row counts once the
+	// majority has it: then no failover undoes it after it was published.
+	journal := true
+	sure := options.Collection().SetReadPreference(readpref.Primary()).SetReadConcern(readconcern.Majority()).
+		SetWriteConcern(&writeconcern.WriteConcern{W: writeconcern.WCMajority, Journal: &journal})
 	return &Outbox{
 		o: o, db: db,
-		rows: db.Collection(o.Collection, primary), keys: db.Collection(o.Collection+"_keys", primary),
+		rows: db.Collection(o.Collection, sure), places: db.Collection(o.Collection+"_places", sure),
 	}, nil
+}
+
+// Transact runs a transaction, again if it met another one, and commits it on the
+// majority. What the function does with the context that it gets is part of it.
+func Transact(ctx context.Context, client *mongo.Client, do func(ctx context.Context) error) error {
+	return client.UseSession(ctx, func(ctx context.Context) error {
+		_, err := mongo.SessionFromContext(ctx).WithTransaction(ctx, func(ctx context.Context) (any, error) {
+			return nil, do(ctx)
+		}, options.Transaction().SetWriteConcern(writeconcern.Majority()).SetReadConcern(readconcern.Snapshot()).SetReadPreference(readpref.Primary()))
+		return err
+	})
 }
 
 // Open connects to a server to drain an outbox. It asks the server whether it is
@@ -136,7 +152,7 @@ func (b *Outbox) Setup(ctx context.Context) error {
 		{b.rows, "state", up("state", "added", "place", "until", "since")},
 		{b.rows, "lane", up("lane", "place")},
 		{b.rows, "since", up("state", "since")},
-		{b.keys, "at", up("at")},
+		{b.places, "at", up("at")},
 	} {
 		err := again(ctx, func() error {
 			_, err := x.on.Indexes().CreateOne(ctx, mongo.IndexModel{Keys: x.keys, Options: options.Index().SetName(x.name)})

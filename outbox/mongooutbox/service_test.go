@@ -50,12 +50,8 @@ func (w *world) check(err error) {
 	}
 }
 
-// transact runs a transaction as services do.
 func (w *world) transact(do func(ctx context.Context) error) error {
-	return w.client.UseSession(w.ctx, func(ctx context.Context) error {
-		_, err := mongo.SessionFromContext(ctx).WithTransaction(ctx, func(ctx context.Context) (any, error) { return nil, do(ctx) })
-		return err
-	})
+	return mongooutbox.Transact(w.ctx, w.client, do)
 }
 
 func numbered(key string, n int) outbox.Row {
@@ -208,7 +204,7 @@ func TestServerGoesAway(t *testing.T) {
 func TestCountersArePruned(t *testing.T) {
 	w := newWorld(t)
 	h := harness(server{uri: w.fake.URI()})(t)
-	keys := w.client.Database(dbOf(h)).Collection(mongooutbox.DefaultCollection + "_keys")
+	keys := w.client.Database(dbOf(h)).Collection(mongooutbox.DefaultCollection + "_places")
 	add := func(rows ...outbox.Row) {
 		t.Helper()
 		x, err := h.Begin(w.ctx)
