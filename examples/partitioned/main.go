@@ -125,7 +125,7 @@ func (x *example) say(format string, args ...any) {
 func (x *example) closing(f func(context.Context) error) { x.closers = append(x.closers, f) }
 
 func (x *example) close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	var errs []error
 	for i := len(x.closers) - 1; i >= 0; i-- {

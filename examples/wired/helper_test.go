@@ -26,7 +26,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // limit bounds how long a test waits for what must come.
-const limit = 2 * time.Minute
+const limit = 5 * time.Minute
 
 // world is a database of its own at a server. Of a fake, faults can be scripted.
 type world struct {

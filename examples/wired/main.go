@@ -119,7 +119,7 @@ func (x *example) say(format string, args ...any) {
 func (x *example) closing(f func(context.Context) error) { x.closers = append(x.closers, f) }
 
 func (x *example) close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	var errs []error
 	for i := len(x.closers) - 1; i >= 0; i-- {
@@ -129,7 +129,7 @@ func (x *example) close() error {
 }
 
 // answerWithin is how long MongoDB may take to say that it is there.
-const answerWithin = 5 * time.Second
+const answerWithin = 10 * time.Second
 
 // feed begins to mirror the collection.
 func (x *example) feed(ctx context.Context) (err error) {
