@@ -163,7 +163,7 @@ func TestStepDown(t *testing.T) {
 		_, err = w.coll.InsertOne(deadline(t), item(5))
 		ok(t, err)
 		if !<-got {
-			t.Errorf("the stream ended: %v", changes.Err())
+			t.Fatalf("the stream ended: %v", changes.Err())
 		}
 		if id := changes.Current.Lookup("documentKey", "_id").Int32(); id != 5 {
 			t.Errorf("the event is of %d", id)

@@ -37,7 +37,7 @@ func connect(t testing.TB, s *mongofake.Server) *mongo.Client {
 	t.Helper()
 	// The driver asks twice a second whether the server is back: it may not learn
 	// so from a connection that was cut.
-	client, err := mongo.Connect(options.Client().ApplyURI(s.URI()).SetServerSelectionTimeout(10 * time.Second).SetHeartbeatInterval(500 * time.Millisecond))
+	client, err := mongo.Connect(options.Client().ApplyURI(s.URI()).SetServerSelectionTimeout(time.Minute).SetHeartbeatInterval(500 * time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func connect(t testing.TB, s *mongofake.Server) *mongo.Client {
 }
 
 func deadline(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
 	t.Cleanup(cancel)
 	return ctx
 }
