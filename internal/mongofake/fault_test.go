@@ -146,7 +146,7 @@ func TestStepDown(t *testing.T) {
 		ok(t, w.Await(deadline(t), "getMore", before+1))
 
 		w.StepDown(code)
-		direct, err := mongo.Connect(options.Client().ApplyURI(w.URI()).SetDirect(true).SetRetryReads(false).SetRetryWrites(false))
+		direct, err := mongo.Connect(options.Client().ApplyURI(w.URI()).SetDirect(true).SetHeartbeatInterval(500 * time.Millisecond).SetRetryReads(false).SetRetryWrites(false))
 		ok(t, err)
 		_, err = direct.Database("shop").Collection("items").InsertOne(deadline(t), item(3))
 		wantCode(t, err, int(code))
