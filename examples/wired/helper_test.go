@@ -76,12 +76,14 @@ func connect(t testing.TB, uri string, fake *mongofake.Server) *world {
 	return w
 }
 
-// within is an address with the name of a database.
+// within is an address with the name of a database. The driver is asked to look
+// at the server often: it may take that long to disconnect, if it has just begun
+// to wait for news of it.
 func within(uri, database string) string {
 	at, query, _ := strings.Cut(uri, "?")
 	scheme, hosts, _ := strings.Cut(at, "://")
 	hosts, _, _ = strings.Cut(hosts, "/")
-	return scheme + "://" + hosts + "/" + database + "?" + query
+	return scheme + "://" + hosts + "/" + database + "?heartbeatFrequencyMS=500&" + query
 }
 
 func (w *world) ctx() context.Context {
