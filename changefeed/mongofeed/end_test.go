@@ -204,6 +204,36 @@ func TestFeedThroughFaults(t *testing.T) {
 	}
 }
 
+// TestNoPrimaryForAWhile: the feed waits for the next one, and goes on where it
+// was.
+func TestNoPrimaryForAWhile(t *testing.T) {
+	for _, code := range []int32{10107, 91, 189} {
+		w := onFake(t, mongofake.Options{})
+		hub, feed := w.feed(changefeed.Options{}, mongofeed.Options{Snapshot: true})
+		w.insert(doc(1))
+		until(t, feed, "the first", func(s changefeed.Status) bool { return s.Published == 1 })
+		w.fake.StepDown(code)
+		w.ok(w.fake.Await(w.ctx(), "hello", w.fake.Calls("hello")+2)) // the clients have seen it
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			w.push(doc(2))
+		}()
+		w.ok(w.fake.Await(w.ctx(), "hello", w.fake.Calls("hello")+1))
+		w.fake.StepUp()
+		<-done
+		until(t, feed, "the second", func(s changefeed.Status) bool { return s.Published >= 2 && s.State == changefeed.Streaming })
+		got := stored(t, hub)
+		for i, line := range got { // the first may have come with the snapshot
+			got[i] = strings.TrimPrefix(line, "snapshot ")
+			got[i] = strings.TrimPrefix(got[i], "insert ")
+		}
+		if !slices.Equal(got, []string{`1 {"_id":1}`, `2 {"_id":2}`}) {
+			t.Errorf("code %d: got %s", code, got)
+		}
+	}
+}
+
 func TestGone(t *testing.T) {
 	for _, how := range []string{"drop", "rename", "dropDatabase"} {
 		t.Run(how, func(t *testing.T) {
