@@ -17,9 +17,7 @@ import (
 
 	"promethean/internal/mongofake"
 	"promethean/internal/natstest"
-	"promethean/internal/pgtest"
 	"promethean/outbox"
-	"promethean/outbox/pgoutbox"
 	"promethean/outbox/sqliteoutbox"
 )
 
@@ -237,61 +235,6 @@ func TestServeFeedsFromOneHub(t *testing.T) {
 	if got := q.holds("processes.changed", 2); len(got) != 2 {
 		t.Errorf("published %v", got)
 	}
-}
-
-// The same over PostgreSQL, a feed and an outbox beside each other.
-func TestServeWithPostgreSQL(t *testing.T) {
-	uri := pgtest.Database(t)
-	pgtest.Exec(t, uri, "CREATE TABLE orders (id int PRIMARY KEY, total numeric)")
-	pgtest.Exec(t, uri, "INSERT INTO orders VALUES (1, 1.50)")
-	dir := t.TempDir()
-	settings, data := filepath.Join(dir, "p.yaml"), "file://"+filepath.Join(dir, "data")
-	write(t, settings, "changefeeds: {orders: {uri_env: SHOP_DB, table: orders, topic: orders.changed}}\noutboxes: {shop: {uri_env: SHOP_DB}}\n")
-	env := []string{"SHOP_DB=" + uri}
-	p := serveProcess(t, env, "--config", settings, "--store", data)
-	p.holds("orders.changed", 1)
-	p.shows(`"state":"draining"`, "outbox", "status")
-	box, err := pgoutbox.Open(t.Context(), uri, pgoutbox.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = box.Close() }()
-	conn := pgtest.Connect(t, uri)
-	place := func(n int, commit bool) {
-		t.Helper()
-		tx, err := conn.Begin(t.Context())
-		if err == nil {
-			_, err = tx.Exec(t.Context(), "INSERT INTO orders VALUES ($1, 2.0)", n)
-		}
-		if err == nil {
-			err = box.Add(t.Context(), tx, outbox.Row{Topic: "orders.placed", Key: fmt.Sprint(n), Payload: json.RawMessage(fmt.Sprint(n))})
-		}
-		if err == nil && commit {
-			err = tx.Commit(t.Context())
-		} else if err == nil {
-			err = tx.Rollback(t.Context())
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	place(2, true)
-	place(3, false)
-	p.holds("orders.placed", 1)
-	p.holds("orders.changed", 2)
-	p.signal(syscall.SIGKILL)
-	p.ends(-1)
-	place(4, true)
-	pgtest.Exec(t, uri, "DELETE FROM orders WHERE id=1")
-	p = serveProcess(t, env, "--config", settings, "--store", data)
-	if got := p.holds("orders.placed", 2); fmt.Sprint(got) != "[22 44]" {
-		t.Errorf("placed %v", got)
-	}
-	if got := p.holds("orders.changed", 4); fmt.Sprint(got) != `[1{"id":1,"total":1.50} 2{"id":2,"total":2.0} 4{"id":4,"total":2.0} 1null]` {
-		t.Errorf("changed %v", got)
-	}
-	p.signal(syscall.SIGTERM)
-	p.ends(0)
 }
 
 // What is wrong by itself is told at start, with file and line; a secret is not.
