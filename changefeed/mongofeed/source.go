@@ -107,6 +107,11 @@ type Source struct {
 
 var _ changefeed.Source = (*Source)(nil)
 
+// heartbeat is how often the driver asks how the server is, unless the address
+// says it. Closing waits for an answer under way, which the driver's own 10 s
+// would make long.
+const heartbeat = 2 * time.Second
+
 // New gives the source of a collection. Nothing is asked of the server before
 // Stream.
 func New(o Options) (*Source, error) {
@@ -116,7 +121,11 @@ func New(o Options) (*Source, error) {
 	client := o.Client
 	if client == nil {
 		var err error
-		if client, err = mongo.Connect(options.Client().ApplyURI(o.URI)); err != nil {
+		c := options.Client().ApplyURI(o.URI)
+		if c.HeartbeatInterval == nil {
+			c.SetHeartbeatInterval(heartbeat)
+		}
+		if client, err = mongo.Connect(c); err != nil {
 			return nil, fmt.Errorf("MongoDB feed of %s.%s: %w: %w", o.Database, o.Collection, store.ErrInvalid, err)
 		}
 	}

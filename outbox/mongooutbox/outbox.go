@@ -94,6 +94,11 @@ func Transact(ctx context.Context, client *mongo.Client, do func(ctx context.Con
 	})
 }
 
+// heartbeat is how often the driver asks how the server is, unless the address
+// says it. Closing waits for an answer under way, which the driver's own 10 s
+// would make long.
+const heartbeat = 2 * time.Second
+
 // Open connects to a server to drain an outbox. It asks the server whether it is
 // there; it makes nothing.
 func Open(ctx context.Context, uri string, o Options) (*Outbox, error) {
@@ -107,7 +112,11 @@ func Open(ctx context.Context, uri string, o Options) (*Outbox, error) {
 	if o.Database == "" {
 		o.Database = "promethean"
 	}
-	client, err := mongo.Connect(options.Client().ApplyURI(uri))
+	c := options.Client().ApplyURI(uri)
+	if c.HeartbeatInterval == nil {
+		c.SetHeartbeatInterval(heartbeat)
+	}
+	client, err := mongo.Connect(c)
 	if err != nil {
 		return nil, fmt.Errorf("open outbox: %w", err)
 	}
