@@ -168,6 +168,47 @@ func TestOrderOfCommits(t *testing.T) {
 	log.Check(t, "orders.placed", writers*each, "a")
 }
 
+// Whatever happens to a transaction or to what a drainer tells the server, a row
+// is published once if its data is there.
+func TestFaults(t *testing.T) {
+	unknown := []string{"UnknownTransactionCommitResult"}
+	for name, f := range map[string]mongofake.Fault{
+		"insert conflicts":         {Command: "insert", Code: 112, Labels: []string{"TransientTransactionError"}},
+		"place conflicts":          {Command: "findAndModify", Code: 112, Labels: []string{"TransientTransactionError"}},
+		"connection lost in it":    {Command: "insert", Cut: true},
+		"commit unknown, not done": {Command: "commitTransaction", Code: 64, Labels: unknown},
+		"commit unknown, done":     {Command: "commitTransaction", Code: 64, After: true, Labels: unknown},
+		"commit cut, done":         {Command: "commitTransaction", Cut: true, After: true},
+		"claim cut, not done":      {Command: "update", Cut: true},
+		"claim cut, done":          {Command: "update", Cut: true, After: true, Times: 2},
+		"mark cut, done":           {Command: "update", Skip: 1, Cut: true, After: true, Times: 2},
+		"find fails":               {Command: "find", Code: 189, Times: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.fake.Fail(f)
+			orders := w.db.Collection("orders")
+			for n := range 3 {
+				w.check(w.transact(func(ctx context.Context) error {
+					if _, err := orders.InsertOne(ctx, bson.D{{Key: "_id", Value: n}}); err != nil {
+						return err
+					}
+					return w.box.Add(ctx, numbered("a", n+1))
+				}))
+			}
+			log := &outboxtest.Log{}
+			d := w.drain(log, outbox.Options{Every: 5 * time.Millisecond, Lease: time.Second})
+			w.until(func() bool { return log.Len() >= 3 && d.Status().SentTotal >= 3 })
+			w.check(d.Close())
+			log.Check(t, "orders.placed", 3, "a")
+			s, err := w.box.Stats(w.ctx)
+			if n := w.fake.Pending(); err != nil || s != (outbox.Stats{}) || n != 0 || d.Status().RefusedTotal != 0 {
+				t.Errorf("stats %+v, %v; %d faults are left; status %+v", s, err, n, d.Status())
+			}
+		})
+	}
+}
+
 // A server that goes away and comes back, and a change stream that ends, delay
 // rows and lose none; being woken begins again.
 func TestServerGoesAway(t *testing.T) {
