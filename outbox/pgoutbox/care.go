@@ -16,7 +16,7 @@ func (s *Outbox) Stats(ctx context.Context) (outbox.Stats, error) {
 		st  outbox.Stats
 		age *int64
 	)
-	err := s.withTx(ctx, begin, func(tx pgx.Tx) error {
+	err := s.withTx(ctx, func(tx pgx.Tx) error {
 		return tx.QueryRow(ctx, s.sql.stats).Scan(&st.Pending, &st.Claimed, &st.Failed, &st.Refused, &age)
 	})
 	if err != nil {
@@ -31,7 +31,7 @@ func (s *Outbox) Stats(ctx context.Context) (outbox.Stats, error) {
 // Errors implements [outbox.Store].
 func (s *Outbox) Errors(ctx context.Context, limit int) ([]outbox.Refused, error) {
 	var list []outbox.Refused
-	err := s.withTx(ctx, begin, func(tx pgx.Tx) error {
+	err := s.withTx(ctx, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, s.sql.errors, max(limit, 0))
 		if err == nil {
 			list, err = pgx.CollectRows(rows, scanRefused)
@@ -58,7 +58,7 @@ func (s *Outbox) Retry(ctx context.Context, ids ...event.ID) (int, error) {
 		list := idArray(ids)
 		which = &list
 	}
-	return s.change(ctx, "retry rows", begin, s.told(run(s.sql.retry, which))...)
+	return s.change(ctx, "retry rows", inOrder, s.told(run(s.sql.retry, which))...)
 }
 
 // Discard implements [outbox.Store]. It wakes drainers.
@@ -67,5 +67,5 @@ func (s *Outbox) Discard(ctx context.Context, ids ...event.ID) (int, error) {
 		return 0, nil
 	}
 	s.lookAtAll()
-	return s.change(ctx, "discard rows", begin, s.told(run(s.sql.discard, idArray(ids)))...)
+	return s.change(ctx, "discard rows", inOrder, s.told(run(s.sql.discard, idArray(ids)))...)
 }

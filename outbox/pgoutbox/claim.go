@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"promethean/event"
 	"promethean/outbox"
@@ -83,19 +84,18 @@ func (s *Outbox) ClaimBatch(ctx context.Context, owner string, n int, lease time
 			return nil, s.wrap("claim rows", err)
 		}
 	}
-	c := claim{sql: s.sql.claim, owner: owner, n: n, lease: lease}
-	err := s.withTx(ctx, beginAtLeisure, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, s.sql.enter); err != nil {
-			return err
-		}
-		start := time.Now()
-		err := c.fill(ctx, tx, p.from)
+	c := claim{statements: &s.sql, owner: owner, n: n, lease: lease}
+	err := s.withConn(ctx, func(conn *pgxpool.Conn) error {
+		took, err := c.fill(ctx, conn, p.from)
 		if err == nil && p.from > 0 && len(c.rows) == 0 {
-			p.from, start = 0, time.Now()
-			err = c.fill(ctx, tx, 0)
+			p.from = 0
+			took, err = c.fill(ctx, conn, 0)
 		}
 		if err == nil {
-			s.learn(p, c.taken, time.Since(start))
+			_, err = conn.Exec(ctx, `COMMIT`)
+		}
+		if err == nil {
+			s.learn(p, c.taken, took)
 		}
 		return err
 	})
@@ -107,37 +107,63 @@ func (s *Outbox) ClaimBatch(ctx context.Context, owner string, n int, lease time
 
 // claim is one call of ClaimBatch.
 type claim struct {
-	sql   string
+	*statements
 	owner string
 	n     int
 	lease time.Duration
+	begun bool // the transaction is open, and this is the only claim
 	rows  []outbox.Row
 	taken []int64 // their numbers
 }
 
 // fill takes rows from a number on, looking further while those that it has seen
-// are held up.
-func (c *claim) fill(ctx context.Context, tx pgx.Tx, from int64) error {
+// are held up. It says how long that took, without the wait for other claims.
+func (c *claim) fill(ctx context.Context, conn *pgxpool.Conn, from int64) (took time.Duration, err error) {
 	for look := c.n; ; look = max(look, min(4*look, maxLook)) {
-		seen, last, err := c.step(ctx, tx, from, look)
-		if err != nil {
-			return err
-		}
-		if seen < look || len(c.rows) >= c.n {
-			return nil
+		seen, last, spent, err := c.step(ctx, conn, from, look)
+		took += spent
+		if err != nil || seen < look || len(c.rows) >= c.n {
+			return took, err
 		}
 		from = last + 1
 	}
 }
 
-// step runs the statement once and says how many rows it has looked at, and the
-// number of the last.
-func (c *claim) step(ctx context.Context, tx pgx.Tx, from int64, look int) (seen int, last int64, err error) {
-	taken := array(c.taken, func(n int64) string { return strconv.FormatInt(n, 10) })
-	rows, err := tx.Query(ctx, c.sql, from, look, c.n-len(c.rows), c.owner, micros(c.lease), taken)
-	if err != nil {
-		return 0, 0, err
+// step runs the statement once and says how many rows it has looked at, the number
+// of the last, and how long it took. The first step begins the transaction on its
+// way.
+func (c *claim) step(ctx context.Context, conn *pgxpool.Conn, from int64, look int) (seen int, last int64, spent time.Duration, err error) {
+	all := &pgx.Batch{}
+	if !c.begun {
+		all.Queue(begin)
+		all.Queue(c.enter)
 	}
+	before := all.Len()
+	taken := array(c.taken, func(n int64) string { return strconv.FormatInt(n, 10) })
+	all.Queue(c.claim, from, look, c.n-len(c.rows), c.owner, micros(c.lease), taken)
+	results := conn.SendBatch(ctx, all)
+	defer func() {
+		if bad := results.Close(); err == nil {
+			err = bad
+		}
+	}()
+	for range before {
+		if _, err := results.Exec(); err != nil {
+			return 0, 0, 0, err
+		}
+	}
+	c.begun = true
+	start := time.Now()
+	rows, err := results.Query()
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	seen, last, err = c.collect(rows)
+	return seen, last, time.Since(start), err
+}
+
+// collect reads what the statement has taken.
+func (c *claim) collect(rows pgx.Rows) (seen int, last int64, err error) {
 	defer rows.Close()
 	for rows.Next() {
 		var (

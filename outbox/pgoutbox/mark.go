@@ -14,7 +14,7 @@ func (s *Outbox) MarkSent(ctx context.Context, ids ...event.ID) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	_, err := s.change(ctx, "mark rows as sent", beginAtLeisure, run(s.sql.markSent, idArray(ids)))
+	_, err := s.change(ctx, "mark rows as sent", atLeisure, run(s.sql.markSent, idArray(ids)))
 	return err
 }
 
@@ -24,7 +24,7 @@ func (s *Outbox) MarkError(ctx context.Context, owner string, refusals ...outbox
 		return nil
 	}
 	s.lookAtAll()
-	_, err := s.change(ctx, "mark rows as refused", begin, run(s.sql.markError, owner,
+	_, err := s.change(ctx, "mark rows as refused", inOrder, run(s.sql.markError, owner,
 		array(refusals, func(r outbox.Refusal) string { return r.ID.String() }),
 		array(refusals, func(r outbox.Refusal) string { return outbox.TrimReason(r.Reason) }),
 		array(refusals, func(r outbox.Refusal) string { return strconv.FormatInt(micros(max(r.After, 0)), 10) }),
@@ -38,7 +38,7 @@ func (s *Outbox) Release(ctx context.Context, owner string, ids ...event.ID) err
 		return nil
 	}
 	s.lookAtAll()
-	_, err := s.change(ctx, "give rows back", beginAtLeisure, s.told(run(s.sql.release, owner, idArray(ids)))...)
+	_, err := s.change(ctx, "give rows back", atLeisure, s.told(run(s.sql.release, owner, idArray(ids)))...)
 	return err
 }
 
@@ -52,7 +52,7 @@ func (s *Outbox) RequeueExpired(ctx context.Context) (int, error) {
 			return 0, s.wrap(what, err)
 		}
 	}
-	n, err := s.change(ctx, what, begin, run(s.sql.requeue))
+	n, err := s.change(ctx, what, inOrder, run(s.sql.requeue))
 	if n > 0 {
 		s.lookAtAll()
 	}
@@ -64,5 +64,5 @@ func (s *Outbox) Prune(ctx context.Context, olderThan time.Duration, limit int) 
 	if err := outbox.CheckPrune(olderThan, limit); err != nil {
 		return 0, err
 	}
-	return s.change(ctx, "prune rows", begin, run(s.sql.prune, micros(olderThan), limit))
+	return s.change(ctx, "prune rows", inOrder, run(s.sql.prune, micros(olderThan), limit))
 }

@@ -99,7 +99,7 @@ func Schema(table string) (string, error) {
 // Setup makes the table and its indexes where one of them is missing, and so
 // needs no right to make any where all are there. The schema must be there.
 func (s *Outbox) Setup(ctx context.Context) error {
-	err := s.withTx(ctx, begin, func(tx pgx.Tx) error {
+	err := s.withTx(ctx, func(tx pgx.Tx) error {
 		whole, err := s.complete(ctx, tx)
 		if err != nil || whole {
 			return err

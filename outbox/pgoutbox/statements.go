@@ -106,8 +106,9 @@ LEFT JOIN taken AS t ON true ORDER BY t.n`
 // always old here, the server may take the rows that are pending for a few, and
 // read and sort them all. One at leisure does not wait for the disk at its end.
 const (
-	begin          = `BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off`
-	beginAtLeisure = begin + `; SET LOCAL synchronous_commit = off`
+	begin     = `BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE`
+	inOrder   = `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)`
+	atLeisure = inOrder + `, set_config('synchronous_commit', 'off', true)`
 )
 
 func newStatements(t table) statements {
@@ -124,7 +125,7 @@ func newStatements(t table) statements {
 		// These two are asked without a transaction. That they ask for the first
 		// of an order leads them to the index.
 		peek:  sql(`SELECT (SELECT r.n FROM {t} AS r WHERE r.state = 'pending' AND {over:r} ORDER BY r.n LIMIT 1) IS NOT NULL`),
-		enter: sql(`SELECT pg_advisory_xact_lock(` + claimSpace + ` | {oid}::bigint)`),
+		enter: sql(atLeisure + `, pg_advisory_xact_lock(` + claimSpace + ` | {oid}::bigint)`),
 		claim: sql(claimSQL),
 
 		// Rows are locked in order, so that two who mark the same ones do not

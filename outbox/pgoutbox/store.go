@@ -104,23 +104,57 @@ func (s *Outbox) Close() error {
 	return nil
 }
 
-// withTx runs f in a transaction that was begun so.
-func (s *Outbox) withTx(ctx context.Context, begin string, f func(pgx.Tx) error) error {
+// withTx runs f in a transaction.
+func (s *Outbox) withTx(ctx context.Context, f func(pgx.Tx) error) error {
 	if s.pool == nil {
 		return errNoPool
 	}
-	return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{BeginQuery: begin}, f)
+	return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{BeginQuery: begin}, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, inOrder); err != nil {
+			return err
+		}
+		return f(tx)
+	})
 }
 
-// change runs statements and says how many rows the first one changed.
-func (s *Outbox) change(ctx context.Context, what, begin string, statements ...statement) (n int, err error) {
-	err = s.withTx(ctx, begin, func(tx pgx.Tx) error {
-		for i, st := range statements {
-			tag, err := tx.Exec(ctx, st.sql, st.args...)
+// withConn runs f on a connection. If it fails with a transaction open, the pool
+// throws the connection away.
+func (s *Outbox) withConn(ctx context.Context, f func(*pgxpool.Conn) error) error {
+	if s.pool == nil {
+		return errNoPool
+	}
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	return f(conn)
+}
+
+// change runs statements in a transaction, sent all at once, and says how many rows
+// the first one changed. It begins with settings.
+func (s *Outbox) change(ctx context.Context, what, settings string, statements ...statement) (n int, err error) {
+	err = s.withConn(ctx, func(conn *pgxpool.Conn) (err error) {
+		all := &pgx.Batch{}
+		all.Queue(begin)
+		all.Queue(settings)
+		first := all.Len()
+		for _, st := range statements {
+			all.Queue(st.sql, st.args...)
+		}
+		all.Queue(`COMMIT`)
+		results := conn.SendBatch(ctx, all)
+		defer func() {
+			if bad := results.Close(); err == nil {
+				err = bad
+			}
+		}()
+		for i := range all.Len() {
+			tag, err := results.Exec()
 			if err != nil {
 				return err
 			}
-			if i == 0 {
+			if i == first {
 				n = int(tag.RowsAffected())
 			}
 		}
