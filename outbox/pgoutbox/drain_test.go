@@ -63,7 +63,9 @@ func wantLog(t testing.TB, hub *promethean.Hub, topic string, n int) {
 	defer cancel()
 	next := make(map[string]int)
 	seen, last := 0, uint64(0)
-	for seen < n {
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for ; seen < n; <-tick.C {
 		for e, err := range hub.Read(ctx, store.Query{Topic: topic, After: last}) {
 			if err != nil {
 				t.Fatalf("after %d events: %v", seen, err)
