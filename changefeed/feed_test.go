@@ -93,7 +93,7 @@ func (s *source) Stream(ctx context.Context, token []byte, sink func(context.Con
 }
 
 func (s *source) Status(context.Context) (changefeed.SourceStatus, error) {
-	return changefeed.SourceStatus{LagBytes: 7, Server: "a list"}, nil
+	return changefeed.SourceStatus{LagBytes: 7, Server: "a list", Warning: "much"}, nil
 }
 
 func (s *source) Forget(context.Context) error {
@@ -268,7 +268,7 @@ func TestFeed(t *testing.T) {
 		w.src.add(5)
 		w.whole()
 		s := w.feed.Status()
-		if s.State != changefeed.Streaming || s.Published != 25 || s.Duplicates != 0 || s.LagBytes != 7 || s.Server != "a list" || s.Name != topic || s.Error != "" {
+		if s.State != changefeed.Streaming || s.Published != 25 || s.Duplicates != 0 || s.LagBytes != 7 || s.Server != "a list" || s.Warning != "much" || s.Name != topic || s.Error != "" {
 			t.Errorf("status %+v", s)
 		}
 		if v, _ := w.stored()[0].Headers.Get("x-mongo-op"); v != "update" {

@@ -45,6 +45,8 @@ type Status struct {
 	Lag time.Duration
 	// LagBytes is how much of its log the source keeps for the feed; -1: unknown.
 	LagBytes int64
+	// Warning is what somebody should look after at the source.
+	Warning string
 	// Server is what is at the other end.
 	Server string
 
@@ -160,7 +162,7 @@ func (f *Feed) look(ctx context.Context) {
 		cancel()
 		f.count(func(st *Status) {
 			if st.LagBytes = -1; err == nil {
-				st.LagBytes, st.Server = s.LagBytes, s.Server
+				st.LagBytes, st.Server, st.Warning = s.LagBytes, s.Server, s.Warning
 			}
 		})
 		if !pause(ctx, nil, lookEvery) {

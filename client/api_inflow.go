@@ -29,6 +29,7 @@ type ChangefeedInfo struct {
 	LagMs       int64  `json:"lag_ms"`
 	LagBytes    *int64 `json:"lag_bytes,omitempty"` // what the server keeps for the feed
 	Server      string `json:"server,omitempty"`
+	Warning     string `json:"warning,omitempty"` // to look after at the source
 	Error       string `json:"error,omitempty"`
 	ErrorAt     int64  `json:"error_at,omitempty"`
 }

@@ -35,6 +35,7 @@ type feedOf struct {
 	LagMs       int64            `json:"lag_ms"`
 	LagBytes    *int64           `json:"lag_bytes,omitempty"`
 	Server      string           `json:"server,omitempty"`
+	Warning     string           `json:"warning,omitempty"`
 	Error       string           `json:"error,omitempty"`
 	ErrorAt     int64            `json:"error_at,omitempty"`
 }
@@ -53,7 +54,7 @@ func showFeed(s *changefeed.Status) feedOf {
 		Published: s.Published, Duplicates: s.Duplicates, Filtered: s.Filtered, Oversized: s.Oversized,
 		Refused: s.Refused, Failures: s.Failures, HistoryLost: s.HistoryLost,
 		Position: s.Position, LastChange: epoch(s.LastChange), LagMs: s.Lag.Milliseconds(),
-		Server: s.Server, Error: s.Error, ErrorAt: epoch(s.ErrorAt),
+		Server: s.Server, Warning: s.Warning, Error: s.Error, ErrorAt: epoch(s.ErrorAt),
 	}
 	if s.LagBytes >= 0 {
 		f.LagBytes = &s.LagBytes

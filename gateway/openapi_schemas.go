@@ -63,7 +63,8 @@ var schemaTexts = map[string]string{
 		"position":{"type":"string"},"last_change":{"type":"integer","description":"When the last change was made, epoch ms."},
 		"lag_ms":{"type":"integer","description":"How long after it was made the last change was published."},
 		"lag_bytes":{"type":"integer","description":"How much of its log the server keeps for the feed."},
-		"server":{"type":"string"},"error":{"type":"string"},"error_at":{"type":"integer","description":"Epoch ms."}}}`,
+		"server":{"type":"string"},"warning":{"type":"string","description":"What somebody should look after at the source."},
+		"error":{"type":"string"},"error_at":{"type":"integer","description":"Epoch ms."}}}`,
 	"Changefeeds": `{"type":"object","required":["count","changefeeds"],"properties":{"count":{"type":"integer"},"changefeeds":{"type":"array","items":{"$ref":"#/components/schemas/Changefeed"}}}}`,
 	"Outboxes": `{"type":"object","required":["count","outboxes"],"properties":{"count":{"type":"integer"},"outboxes":{"type":"array","items":{"type":"object",
 		"required":["name","state","pending","claimed","refused","failed","lag_ms","sent_total","refused_total","waking"],"properties":{

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -57,7 +58,7 @@ func (a *app) listFeeds(feeds []client.ChangefeedInfo) error {
 		if f.LagBytes != nil {
 			behind = bytesText(*f.LagBytes)
 		}
-		return []string{f.Name, f.Topic, f.State, number(f.Published), ago(time.Duration(f.LagMs) * time.Millisecond), behind, f.Position, f.Error}
+		return []string{f.Name, f.Topic, f.State, number(f.Published), ago(time.Duration(f.LagMs) * time.Millisecond), behind, f.Position, cmp.Or(f.Error, f.Warning)}
 	})
 }
 

@@ -21,6 +21,8 @@ export interface ChangefeedInfo {
   /** What the server keeps for the feed. */
   lag_bytes?: number;
   server?: string;
+  /** What somebody should look after at the source. */
+  warning?: string;
   error?: string;
   error_at?: number;
 }
