@@ -63,8 +63,22 @@ func readElement(b []byte) (key []byte, v bsoncore.Value, rest []byte, ok bool) 
 
 // appendText writes a string. What is no UTF-8 is replaced, as the driver does.
 func appendText(b, text []byte) []byte {
+	if plain(text) {
+		b = append(append(b, '"'), text...)
+		return append(b, '"')
+	}
 	b, _ = jsontext.AppendQuote(b, text) // the error says that something was replaced
 	return b
+}
+
+// plain says that a string is ASCII and needs no escape, as most are.
+func plain(text []byte) bool {
+	for _, c := range text {
+		if c < 0x20 || c >= 0x7f || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
 }
 
 func appendValue(b []byte, v bsoncore.Value) ([]byte, error) {
