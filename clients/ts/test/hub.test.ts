@@ -208,3 +208,24 @@ test('views are asked and built anew', options, () => {
     await hub.close();
   }).finally(() => rmSync(dir, { recursive: true, force: true }));
 });
+
+test('feeds and outboxes of a hub whose databases are away are seen to wait', options, () => {
+  const dir = mkdtempSync(join(tmpdir(), 'promethean-inflow-'));
+  const config = join(dir, 'inflow.yaml');
+  writeFileSync(config, `changefeeds:\n  orders: {uri: "postgres://127.0.0.1:1/x", table: orders, topic: orders.changed}\noutboxes:\n  shop: {uri: "sqlite://${join(dir, 'none.db')}"}\n`);
+  return withHub(new Hub(['--config', config]), async ({ url }) => {
+    const hub = await connect(url);
+    while ((await hub.changefeeds())[0]!.state !== 'waiting' || (await hub.outboxes())[0]!.state !== 'outage') await new Promise((resolve) => setTimeout(resolve, 20));
+    const [feed] = await hub.changefeeds();
+    assert.deepEqual([feed!.name, feed!.topic, feed!.published], ['orders', 'orders.changed', 0]);
+    assert.match(feed!.error!, /connect/);
+    assert.equal((await hub.resyncChangefeed('orders')).name, 'orders');
+    await assert.rejects(hub.resyncChangefeed('none'), { code: 'not_found' });
+    const [box] = await hub.outboxes();
+    assert.match(box!.outage!, /none\.db/);
+    await assert.rejects(hub.outboxErrors('shop'), { code: 'unavailable' });
+    await assert.rejects(hub.retryOutbox('none'), { code: 'not_found' });
+    await assert.rejects(hub.discardOutbox('shop', []), { code: 'unavailable' });
+    await hub.close();
+  }).finally(() => rmSync(dir, { recursive: true, force: true }));
+});
