@@ -202,6 +202,58 @@ func TestIdleCostsUnderOneQueryASecond(t *testing.T) {
 	})
 }
 
+// nervous is a store that wakes four times a second, whatever there is.
+type nervous struct{ *plain }
+
+func (n nervous) Wake(ctx context.Context) (<-chan struct{}, error) {
+	woken := make(chan struct{}, 1)
+	go func() {
+		defer close(woken)
+		tick := time.NewTicker(250 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+			select {
+			case woken <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	return woken, nil
+}
+
+// So it is where the store wakes for nothing, as that of a busy SQLite file does;
+// and rows still come soon.
+func TestWokenForNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, to := outboxtest.NewMemory(), &sink{}
+		p := &plain{Store: m}
+		start(t, nervous{p}, to, outbox.Options{})
+		time.Sleep(time.Minute)
+		before := p.count()
+		time.Sleep(10 * time.Minute)
+		if asked := p.count() - before; asked >= 600 {
+			t.Errorf("%d queries in 10 minutes", asked)
+		}
+		add(t, m, "a1")
+		began := time.Now()
+		for len(to.names()) == 0 {
+			time.Sleep(10 * time.Millisecond)
+		}
+		if took := time.Since(began); took > 1800*time.Millisecond {
+			t.Errorf("a row was noticed after %s", took)
+		}
+		add(t, m, "a2")
+		time.Sleep(300 * time.Millisecond) // there was work: it is awake
+		synctest.Wait()
+		wantNames(t, to, "a1", "a2")
+	})
+}
+
 func TestLooksSoonAfterWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, log := outboxtest.NewMemory(), &sink{}

@@ -15,6 +15,10 @@ const (
 	idleGrowth = 6
 	// longestOutage bounds the pause while hub or database are away.
 	longestOutage = 5 * time.Second
+	// maxVain is how often in turn a drainer may be woken for nothing before it
+	// looks at most every vainPause: a store may wake whenever anything changes.
+	maxVain   = 4
+	vainPause = 1500 * time.Millisecond
 	// pruneEvery and pruneBatch are how often and how much is pruned at a time.
 	pruneEvery = time.Minute
 	pruneBatch = 1000
@@ -28,6 +32,8 @@ type run struct {
 	owner string
 
 	woken  <-chan struct{}
+	roused bool          // the last look was because of that
+	vain   int           // looks in turn that were, and found nothing
 	rewake time.Time     // when to try to be woken again
 	idle   time.Duration // the last pause of an idle drainer
 	failed time.Duration // the last pause in an outage
@@ -59,9 +65,13 @@ func (r *run) round(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	n, err := r.pass(ctx)
-	if n > 0 {
-		r.idle = 0
+	switch {
+	case n > 0:
+		r.idle, r.vain = 0, 0
+	case r.roused:
+		r.vain++
 	}
+	r.roused = false
 	if counting := r.count(ctx); err == nil { // also while the hub is away
 		err = counting
 	}
@@ -101,11 +111,20 @@ func (r *run) wait(ctx context.Context, d time.Duration) {
 	if r.failed > 0 {
 		woken = nil
 	}
+	if r.vain >= maxVain {
+		vain := time.NewTimer(min(d, vainPause))
+		defer vain.Stop()
+		select {
+		case <-vain.C:
+		case <-ctx.Done():
+			return
+		}
+	}
 	select {
 	case <-timer.C:
 	case <-ctx.Done():
 	case _, open := <-woken:
-		if !open {
+		if r.roused = open; !open {
 			r.deaf(fmt.Errorf("the store no longer tells when rows come"))
 		}
 	}
