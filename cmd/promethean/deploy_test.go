@@ -79,15 +79,15 @@ func inflowSettings(t *testing.T) string {
 }
 
 // shows waits until the metrics have some series.
-func (h *hub) shows(series ...string) {
-	h.Helper()
+func (p *hub) shows(series ...string) {
+	p.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		body := string(h.call("GET", "/metrics", "").body)
+		body := string(p.call("GET", "/metrics", "").body)
 		if !slices.ContainsFunc(series, func(s string) bool { return !strings.Contains(body, s) }) {
 			return
 		}
 		if time.Now().After(end) {
-			h.Fatalf("no %v in the metrics:\n%s", series, body)
+			p.Fatalf("no %v in the metrics:\n%s", series, body)
 		}
 	}
 }

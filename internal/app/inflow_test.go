@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"promethean/changefeed"
 	"promethean/internal/app/config"
 	"promethean/internal/pgtest"
 	"promethean/outbox"
@@ -111,10 +112,16 @@ func TestPostgreSQLInflow(t *testing.T) {
 	}()
 	comes(t, s, "orders.placed", "2 2", "4 4")
 	comes(t, s, "orders.changed", `1 {"id":1,"total":1.50}`, `2 {"id":2,"total":2.0}`, `4 {"id":4,"total":2.0}`, "1 null")
-	if got := s.inflow.feeds.List()[0]; got.Duplicates != 0 || got.Position == "" || !strings.HasPrefix(got.Server, "PostgreSQL") {
-		t.Errorf("%+v", got)
+	// What is counted is counted after the events are there.
+	var feed changefeed.Status
+	var got outbox.Status
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end) && (got.SentTotal == 0 || feed.Position == ""); time.Sleep(5 * time.Millisecond) {
+		feed, got = s.inflow.feeds.List()[0], s.inflow.boxes.List()[0]
 	}
-	if got := s.inflow.boxes.List()[0]; !got.Running || got.SentTotal != 1 || !got.Waking {
+	if feed.Duplicates != 0 || feed.Position == "" || feed.State != changefeed.Streaming || !strings.HasPrefix(feed.Server, "PostgreSQL") {
+		t.Errorf("%+v", feed)
+	}
+	if !got.Running || got.SentTotal != 1 || !got.Waking {
 		t.Errorf("%+v", got)
 	}
 }
