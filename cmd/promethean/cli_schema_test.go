@@ -89,8 +89,9 @@ func TestCrashCutoverGoesOn(t *testing.T) {
 		cmd := command(t, p.url, args...)
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr
+		enough := max(lastOf(p.url, "two.v2")+1, uint64(1+i*n/4)) // copied by this run, so that it listens to signals
 		over := background(t, cmd)
-		until(t, over, "the cutover goes on", func() bool { return lastOf(p.url, "two.v2") >= uint64(1+i*n/4) })
+		until(t, over, "the cutover goes on", func() bool { return lastOf(p.url, "two.v2") >= enough })
 		stop(cmd.Process.Pid)
 		<-over
 		if cmd.ProcessState.Success() {

@@ -173,7 +173,7 @@ func TestDocsLostAnswers(t *testing.T) {
 func TestDocsAway(t *testing.T) {
 	onEach(t, func(t *testing.T, uri string) {
 		p := newProxy(t, uri)
-		d := openDocs(t, p.uri(), mongostore.Options{Database: newDatabase(t, uri), RetryFor: 300 * time.Millisecond, Timeout: 500 * time.Millisecond})
+		d := openDocs(t, p.uri(), mongostore.Options{Database: newDatabase(t, uri), RetryFor: 2 * time.Second, Timeout: 2 * time.Second})
 		counting(t, d)
 		p.Down(true)
 		if _, err := countOn(deadline(t), d, 0); !errors.Is(err, store.ErrUnavailable) {

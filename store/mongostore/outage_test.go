@@ -106,7 +106,7 @@ func TestServerAway(t *testing.T) {
 	onEach(t, func(t *testing.T, uri string) {
 		name := newDatabase(t, uri)
 		p := newProxy(t, uri)
-		s := open(t, p.uri(), mongostore.Options{Database: name, RetryFor: 300 * time.Millisecond, Timeout: 500 * time.Millisecond, PollMax: 50 * time.Millisecond})
+		s := open(t, p.uri(), mongostore.Options{Database: name, RetryFor: 2 * time.Second, Timeout: 2 * time.Second, PollMax: 50 * time.Millisecond})
 		put(t, s, notes(3)...)
 		if _, err := s.PutCursor(deadline(t), store.Cursor{Topic: topic, Group: "g"}); err != nil {
 			t.Fatal(err)
@@ -352,7 +352,7 @@ func TestCloseWhileAway(t *testing.T) {
 		p := newProxy(t, uri)
 		name := newDatabase(t, uri)
 		before := goleak.IgnoreCurrent()
-		s := open(t, p.uri(), mongostore.Options{Database: name, RetryFor: 300 * time.Millisecond, Timeout: 300 * time.Millisecond})
+		s := open(t, p.uri(), mongostore.Options{Database: name, RetryFor: 2 * time.Second, Timeout: 2 * time.Second})
 		put(t, s, note(1))
 		w := s.Watch()
 		defer w.Stop()

@@ -18,7 +18,7 @@ import (
 )
 
 // quick gives up soon.
-var quick = natsstore.Options{RetryFor: 300 * time.Millisecond, AttemptTimeout: 300 * time.Millisecond}
+var quick = natsstore.Options{RetryFor: 2 * time.Second, AttemptTimeout: 2 * time.Second}
 
 // wantRefused checks that a store cannot be opened, and what the error says.
 func wantRefused(t *testing.T, url string, o natsstore.Options, says ...string) {
