@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"promethean/group"
+	"promethean/internal/mongotest"
 	"promethean/internal/natstest"
 	"promethean/store/mongostore"
 	"promethean/store/natsstore"
@@ -36,13 +37,7 @@ func TestModelNATS(t *testing.T) {
 }
 
 func TestModelMongoDB(t *testing.T) {
-	url := os.Getenv("PROMETHEAN_TEST_MONGODB_URI")
-	if url == "" {
-		url = os.Getenv("PROMETHEAN_TEST_MONGODB_COMPATIBLE_URI")
-	}
-	if url == "" {
-		t.Skip("needs mongodb")
-	}
+	url := mongotest.Any(t)
 	var n atomic.Int64
 	serverHistories(t, func() func() (group.Log, error) {
 		o := mongostore.Options{Database: fmt.Sprintf("model_%d_%d", time.Now().UnixNano(), n.Add(1))}

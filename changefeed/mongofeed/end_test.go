@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +15,7 @@ import (
 	"promethean/changefeed"
 	"promethean/changefeed/mongofeed"
 	"promethean/internal/mongofake"
+	"promethean/internal/mongotest"
 	"promethean/store"
 )
 
@@ -368,11 +368,7 @@ func TestTokens(t *testing.T) { onEach(t, tokensOn) }
 // TestCompatibleServer: it keeps tokens, and has no change streams, which it
 // says in its own words.
 func TestCompatibleServer(t *testing.T) {
-	uri := os.Getenv("PROMETHEAN_TEST_MONGODB_COMPATIBLE_URI")
-	if uri == "" {
-		t.Skip("needs mongodb: PROMETHEAN_TEST_MONGODB_COMPATIBLE_URI is not set")
-	}
-	w := connect(t, uri, nil)
+	w := connect(t, mongotest.Compatible(t), nil)
 	tokensOn(w)
 	err := w.ends(w.source(mongofeed.Options{Snapshot: true}), newTopic())
 	wantError(t, err, changefeed.ErrRefused, "no change streams", "replica set")

@@ -21,6 +21,7 @@ import (
 	"promethean/changefeed/mongofeed"
 	"promethean/event"
 	"promethean/internal/mongofake"
+	"promethean/internal/mongotest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -44,9 +45,7 @@ var databases atomic.Int64
 func onEach(t *testing.T, test func(w *world)) {
 	t.Helper()
 	t.Run("fake", func(t *testing.T) { test(onFake(t, mongofake.Options{})) })
-	if uri := os.Getenv("PROMETHEAN_TEST_MONGODB_URI"); uri != "" {
-		t.Run("mongodb", func(t *testing.T) { test(connect(t, uri, nil)) })
-	}
+	t.Run("mongodb", func(t *testing.T) { test(connect(t, mongotest.Real(t), nil)) })
 }
 
 // onFake is for tests that script faults.

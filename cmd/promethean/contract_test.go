@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"promethean/internal/mongotest"
 	"promethean/internal/natstest"
 )
 
@@ -309,16 +309,7 @@ func onEach(t *testing.T, test func(t *testing.T, store string)) {
 	t.Run("memory", func(t *testing.T) { test(t, "memory://") })
 	t.Run("file", func(t *testing.T) { test(t, "file://"+t.TempDir()) })
 	t.Run("nats", func(t *testing.T) { test(t, natstest.Start(t, nil).URL()) })
-	t.Run("mongodb", func(t *testing.T) {
-		url := os.Getenv("PROMETHEAN_TEST_MONGODB_URI")
-		if url == "" {
-			url = os.Getenv("PROMETHEAN_TEST_MONGODB_COMPATIBLE_URI")
-		}
-		if url == "" {
-			t.Skip("needs mongodb")
-		}
-		test(t, strings.TrimSuffix(url, "/")+fmt.Sprintf("/contract_%d", time.Now().UnixNano()))
-	})
+	t.Run("mongodb", func(t *testing.T) { test(t, mongotest.Fresh(t, "contract")) })
 }
 
 // until waits for a condition.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -12,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"promethean/internal/mongotest"
 	"promethean/internal/natstest"
 )
 
@@ -26,16 +26,7 @@ func TestServeOnEveryEngine(t *testing.T) {
 		"nats": func(t *testing.T) (string, bool, bool) {
 			return natstest.Start(t, nil).URL() + "?prefix=serve", true, true
 		},
-		"mongodb": func(t *testing.T) (string, bool, bool) {
-			url := os.Getenv("PROMETHEAN_TEST_MONGODB_URI")
-			if url == "" {
-				url = os.Getenv("PROMETHEAN_TEST_MONGODB_COMPATIBLE_URI")
-			}
-			if url == "" {
-				t.Skip("needs mongodb")
-			}
-			return strings.TrimSuffix(url, "/") + fmt.Sprintf("/serve_%d", time.Now().UnixNano()), true, true
-		},
+		"mongodb": func(t *testing.T) (string, bool, bool) { return mongotest.Fresh(t, "serve"), true, true },
 	} {
 		t.Run(name, func(t *testing.T) {
 			url, keeps, shared := at(t)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"promethean/internal/mongotest"
 	"promethean/internal/natstest"
 )
 
@@ -150,17 +151,7 @@ func (f *fleet) end() {
 // engines runs a test on each engine that there is a server for.
 func engines(t *testing.T, test func(t *testing.T, url string)) {
 	t.Run("nats", func(t *testing.T) { test(t, natstest.Start(t, nil).URL()) })
-	t.Run("mongodb", func(t *testing.T) {
-		url := os.Getenv("PROMETHEAN_TEST_MONGODB_URI")
-		if url == "" {
-			url = os.Getenv("PROMETHEAN_TEST_MONGODB_COMPATIBLE_URI")
-		}
-		if url == "" {
-			t.Skip("needs mongodb")
-		}
-		url = strings.TrimSuffix(url, "/") + fmt.Sprintf("/fleet_%d", time.Now().UnixNano())
-		test(t, url)
-	})
+	t.Run("mongodb", func(t *testing.T) { test(t, mongotest.Fresh(t, "fleet")) })
 }
 
 // Workers are killed, one every few seconds. With PROMETHEAN_CRASH=long for two

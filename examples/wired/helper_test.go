@@ -20,6 +20,7 @@ import (
 	"promethean"
 	"promethean/event"
 	"promethean/internal/mongofake"
+	"promethean/internal/mongotest"
 	"promethean/store"
 )
 
@@ -44,9 +45,7 @@ var databases atomic.Int64
 func onEach(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
 	t.Run("fake", func(t *testing.T) { test(t, onFake(t, mongofake.Options{})) })
-	if uri := os.Getenv("PROMETHEAN_TEST_MONGODB_URI"); uri != "" {
-		t.Run("mongodb", func(t *testing.T) { test(t, connect(t, uri, nil)) })
-	}
+	t.Run("mongodb", func(t *testing.T) { test(t, connect(t, mongotest.Real(t), nil)) })
 }
 
 // onFake is for tests that script faults.

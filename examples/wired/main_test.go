@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"maps"
-	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -17,6 +16,7 @@ import (
 	"promethean/changefeed"
 	"promethean/event"
 	"promethean/internal/mongofake"
+	"promethean/internal/mongotest"
 )
 
 func TestWired(t *testing.T) {
@@ -154,9 +154,9 @@ func TestFails(t *testing.T) {
 		w := onFake(t, mongofake.Options{Standalone: true})
 		w.wantFailure(noStreams, settings{})
 	})
-	if uri := os.Getenv("PROMETHEAN_TEST_MONGODB_COMPATIBLE_URI"); uri != "" {
-		t.Run("no change streams at the compatible server", func(t *testing.T) { connect(t, uri, nil).wantFailure(noStreams, settings{}) })
-	}
+	t.Run("no change streams at the compatible server", func(t *testing.T) {
+		connect(t, mongotest.Compatible(t), nil).wantFailure(noStreams, settings{})
+	})
 	t.Run("collection is dropped", func(t *testing.T) {
 		w := onFake(t, mongofake.Options{})
 		out := newScript(map[string]func(){"4.": func() {

@@ -27,12 +27,15 @@
 //
 // A test that cannot run without a server skips with a reason that starts with
 // "needs", a blank and the name of the server, as in
-// t.Skip("needs mongodb: PROMETHEAN_TEST_MONGODB is not set"). Those that no
-// run could serve are listed by -total by name.
+// t.Skip("needs mongodb: PROMETHEAN_TEST_MONGODB is not set"). With -needs a run
+// is made of just those cases that the kept runs have left out for want of that
+// server; nobody lists them anywhere. Those that no run could serve are listed
+// by -total by name.
 //
 // Example:
 //
 //	testreport -results bin/test-results -suite go -- -race ./...
+//	testreport -results bin/test-results -suite with-mongodb -needs mongodb
 //	testreport -total bin/test-results
 package main
 
@@ -56,10 +59,12 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.SetOutput(stderr)
 	suite := flags.String("suite", "go", "`name` under which the run is kept")
 	dir := flags.String("results", "", "`directory` to keep the run in; empty keeps nothing")
+	needs := flags.String("needs", "", "run what the kept runs left out for want of the `server`")
 	total := flags.String("total", "", "report the runs kept in `directory` as one, and run nothing")
 	bare := flags.String("line", "", "like -total, but print the count line alone")
 	flags.Usage = func() {
 		fmt.Fprintf(stderr, "usage: testreport [-results dir] [-suite name] [--] [go test arguments]\n"+
+			"       testreport -results dir -suite name -needs server [--] [go test arguments but packages]\n"+
 			"       testreport -total dir | -line dir\n")
 		flags.PrintDefaults()
 	}
@@ -80,7 +85,19 @@ func run(args []string, stdout, stderr io.Writer) int {
 		result, err = loadTotal(*bare)
 	default:
 		var kept results
-		if kept, err = runSuite(*suite, *dir, flags.Args(), stdout, stderr); err == nil {
+		args := flags.Args()
+		if *needs != "" {
+			var wanted []string
+			if wanted, err = wanting(*dir, *needs); err != nil {
+				break
+			}
+			if wanted == nil {
+				fmt.Fprintf(stdout, "no test was left out for want of %s\n", *needs)
+				break
+			}
+			args = append(args, wanted...)
+		}
+		if kept, err = runSuite(*suite, *dir, args, stdout, stderr); err == nil {
 			result = tallyOf(kept)
 			printSuite(stdout, result)
 		}

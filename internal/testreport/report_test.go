@@ -31,6 +31,27 @@ func TestIdle(t *testing.T) { t.Skip("needs mongodb: PROMETHEAN_TEST_MONGODB is 
 func TestLater(t *testing.T) { t.Log("first words"); t.Skip("slow") }
 `,
 
+	"served/served_test.go": `package served
+
+import (
+	"os"
+	"testing"
+)
+
+func TestLeaf(t *testing.T) {}
+
+func TestEngines(t *testing.T) {
+	t.Run("memory", func(t *testing.T) {})
+	t.Run("a server (or two)", func(t *testing.T) {
+		if os.Getenv("SERVER") == "" {
+			t.Skip("needs nats")
+		}
+		t.Run("append", func(t *testing.T) {})
+		t.Run("read", func(t *testing.T) {})
+	})
+}
+`,
+
 	"bad/bad_test.go": `package bad
 
 import "testing"
@@ -148,9 +169,9 @@ func TestEveryWayToFailIsCounted(t *testing.T) {
 	if status != 1 {
 		t.Errorf("exit status %d, want 1", status)
 	}
-	// good: leaf, one, two; bad: two fine subtests; one test each that ended
-	// before the panic, the exit and the refusal.
-	if got, want := lastLine(output), "8 passed, 8 failed"; got != want {
+	// good: leaf, one, two; served: leaf, memory; bad: two fine subtests; one
+	// test each that ended before the panic, the exit and the refusal.
+	if got, want := lastLine(output), "10 passed, 8 failed"; got != want {
 		t.Errorf("last line %q, want %q", got, want)
 	}
 	wantFailed := []string{
@@ -169,6 +190,7 @@ func TestEveryWayToFailIsCounted(t *testing.T) {
 	wantSkipped := []string{
 		"m/good.TestIdle: needs mongodb: PROMETHEAN_TEST_MONGODB is not set",
 		"m/good.TestLater: slow",
+		"m/served.TestEngines/a_server_(or_two): needs nats",
 	}
 	if got := section(output, "skipped:"); !slices.Equal(got, wantSkipped) {
 		t.Errorf("skipped:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(wantSkipped, "\n"))
@@ -187,14 +209,40 @@ func TestEveryWayToFailIsCounted(t *testing.T) {
 
 	// What was kept adds up to the same.
 	total, status := report(t, "-total", "kept")
-	if got := lastLine(total); status != 1 || got != "8 passed, 8 failed" {
+	if got := lastLine(total); status != 1 || got != "10 passed, 8 failed" {
 		t.Errorf("total: status %d, last line %q", status, got)
 	}
-	if got := section(total, "left out for want of a server:"); !slices.Equal(got, wantSkipped[:1]) {
-		t.Errorf("left out: %q, want %q", got, wantSkipped[:1])
+	wantLeft := []string{wantSkipped[0], wantSkipped[2]}
+	if got := section(total, "left out for want of a server:"); !slices.Equal(got, wantLeft) {
+		t.Errorf("left out: %q, want %q", got, wantLeft)
 	}
-	if count, _ := report(t, "-line", "kept"); count != "8 passed, 8 failed\n" {
+	if count, _ := report(t, "-line", "kept"); count != "10 passed, 8 failed\n" {
 		t.Errorf("line: %q", count)
+	}
+}
+
+// What was left out for want of a server is run, and nothing else.
+func TestWhatNeedsAServer(t *testing.T) {
+	enter(t)
+	if output, status := report(t, "-results", "kept", "./good", "./served"); status != 0 || lastLine(output) != "5 passed, 0 failed" {
+		t.Fatalf("status %d, last line %q", status, lastLine(output))
+	}
+	t.Setenv("SERVER", "there")
+	for server, want := range map[string]string{"nats": "2 passed, 0 failed", "mongodb": "0 passed, 0 failed", "mongo": "0 passed, 0 failed"} {
+		output, status := report(t, "-results", "kept", "-suite", "with-"+server, "-needs", server, "--", "-count=1")
+		if got := lastLine(output); status != 0 || got != want {
+			t.Errorf("%s: status %d, last line %q, want %q", server, status, got, want)
+		}
+	}
+	total, _ := report(t, "-total", "kept")
+	if got := lastLine(total); got != "7 passed, 0 failed" {
+		t.Errorf("total: %q", got)
+	}
+	if got := section(total, "left out for want of a server:"); len(got) != 1 || !strings.HasPrefix(got[0], "m/good.TestIdle:") {
+		t.Errorf("left out: %q", got)
+	}
+	if output, status := report(t, "-results", t.TempDir(), "-needs", "nats"); status != 1 || lastLine(output) != "0 passed, 1 failed" {
+		t.Errorf("with no run before it: status %d, last line %q", status, lastLine(output))
 	}
 }
 

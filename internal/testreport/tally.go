@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -101,6 +102,45 @@ func parent(name string) string {
 	return ""
 }
 
+// need is the server for want of which a case was skipped, or empty.
+func need(c caseResult) string {
+	words := strings.Fields(c.Reason)
+	if c.State != skipped || len(words) < 2 || words[0] != "needs" {
+		return ""
+	}
+	return strings.TrimRight(words[1], ":,;.")
+}
+
+// wanting gives the arguments of "go test" that run the cases which the runs
+// kept in dir left out for want of a server: what to run, and the packages. It
+// is nil if there are none. A name that means different cases in two packages
+// may bring in more than that, never less.
+func wanting(dir, server string) ([]string, error) {
+	runs, err := load(dir)
+	if err != nil {
+		return nil, err
+	}
+	var names, packages []string
+	for _, c := range tallyOf(runs...).skipped {
+		if need(c) != server {
+			continue
+		}
+		parts := strings.Split(c.Name, "/")
+		for i, part := range parts {
+			parts[i] = "^" + regexp.QuoteMeta(part) + "$"
+		}
+		names = append(names, strings.Join(parts, "/"))
+		packages = append(packages, c.Package)
+	}
+	if names == nil {
+		return nil, nil
+	}
+	slices.Sort(names)
+	slices.Sort(packages)
+	args := []string{"-run", strings.Join(slices.Compact(names), "|")}
+	return append(args, slices.Compact(packages)...), nil
+}
+
 // printSuite prints the end of one run, but for the count line.
 func printSuite(w io.Writer, t tally) {
 	if len(t.slowest) > 0 {
@@ -116,16 +156,16 @@ func printSuite(w io.Writer, t tally) {
 
 // printTotal prints the end of all runs, but for the count line.
 func printTotal(w io.Writer, t tally) {
-	var wanting []caseResult
+	var left []caseResult
 	for _, c := range t.skipped {
-		if strings.HasPrefix(c.Reason, "needs ") {
-			wanting = append(wanting, c)
+		if need(c) != "" {
+			left = append(left, c)
 		}
 	}
-	if len(wanting) == 0 {
+	if len(left) == 0 {
 		fmt.Fprintln(w, "\nno test was left out for want of a server")
 	}
-	printSkipped(w, "left out for want of a server:", wanting)
+	printSkipped(w, "left out for want of a server:", left)
 	printFailed(w, t.failed)
 	fmt.Fprintln(w)
 }
@@ -168,27 +208,33 @@ func save(dir string, r results) error {
 	return nil
 }
 
-// loadTotal reads all runs kept in dir. None at all is an error: something that
-// should have run did not.
+// loadTotal counts all runs kept in dir.
 func loadTotal(dir string) (tally, error) {
+	runs, err := load(dir)
+	return tallyOf(runs...), err
+}
+
+// load reads all runs kept in dir. None at all is an error: something that
+// should have run did not.
+func load(dir string) ([]results, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil {
-		return tally{}, fmt.Errorf("read results: %w", err)
+		return nil, fmt.Errorf("read results: %w", err)
 	}
 	if len(files) == 0 {
-		return tally{}, fmt.Errorf("read results: no run is kept in %s", dir)
+		return nil, fmt.Errorf("read results: no run is kept in %s", dir)
 	}
 	var runs []results
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		if err != nil {
-			return tally{}, fmt.Errorf("read results: %w", err)
+			return nil, fmt.Errorf("read results: %w", err)
 		}
 		var r results
 		if err := json.Unmarshal(data, &r); err != nil {
-			return tally{}, fmt.Errorf("read results %s: %w", file, err)
+			return nil, fmt.Errorf("read results %s: %w", file, err)
 		}
 		runs = append(runs, r)
 	}
-	return tallyOf(runs...), nil
+	return runs, nil
 }

@@ -17,6 +17,7 @@ import (
 
 	"promethean/event"
 	"promethean/internal/mongofake"
+	"promethean/internal/mongotest"
 	"promethean/outbox"
 	"promethean/outbox/mongooutbox"
 	"promethean/outbox/outboxtest"
@@ -38,19 +39,9 @@ func onEach(t *testing.T, test func(t *testing.T, s server)) {
 	t.Helper()
 	t.Run("fake", func(t *testing.T) { test(t, server{uri: mongofake.Start(t, mongofake.Options{}).URI()}) })
 	t.Run("compatible", func(t *testing.T) {
-		uri := os.Getenv("PROMETHEAN_TEST_MONGODB_COMPATIBLE_URI")
-		if uri == "" {
-			t.Skip("needs mongodb: PROMETHEAN_TEST_MONGODB_COMPATIBLE_URI is not set")
-		}
-		test(t, server{uri, "the compatible server has no transactions", "the compatible server has no change streams"})
+		test(t, server{mongotest.Compatible(t), "the compatible server has no transactions", "the compatible server has no change streams"})
 	})
-	t.Run("mongodb", func(t *testing.T) {
-		uri := os.Getenv("PROMETHEAN_TEST_MONGODB_URI")
-		if uri == "" {
-			t.Skip("needs mongodb: PROMETHEAN_TEST_MONGODB_URI is not set")
-		}
-		test(t, server{uri: uri})
-	})
+	t.Run("mongodb", func(t *testing.T) { test(t, server{uri: mongotest.Real(t)}) })
 }
 
 func connect(t testing.TB, s server) *mongo.Client {

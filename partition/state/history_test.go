@@ -17,6 +17,7 @@ import (
 	"promethean"
 	"promethean/compact"
 	"promethean/event"
+	"promethean/internal/mongotest"
 	"promethean/internal/natstest"
 	"promethean/partition/state"
 	"promethean/store"
@@ -310,13 +311,7 @@ func TestCrashHistoriesNATS(t *testing.T) {
 }
 
 func TestCrashHistoriesMongoDB(t *testing.T) {
-	url := os.Getenv("PROMETHEAN_TEST_MONGODB_URI")
-	if url == "" {
-		url = os.Getenv("PROMETHEAN_TEST_MONGODB_COMPATIBLE_URI")
-	}
-	if url == "" {
-		t.Skip("needs mongodb")
-	}
+	url := mongotest.Any(t)
 	run := time.Now().UnixNano()
 	serverHistories(t, func(seed uint64) (promethean.Log, error) {
 		return mongostore.Open(t.Context(), url, mongostore.Options{Database: fmt.Sprintf("state_%d_%d", run, seed)})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"testing"
 
+	"promethean/internal/mongotest"
 	"promethean/store"
 	"promethean/store/mongostore"
 )
@@ -13,12 +14,7 @@ import (
 // BenchmarkDocs commits batches of 500 documents of some 200 bytes with three
 // indexes, and reads among 20,000 of them.
 func BenchmarkDocs(b *testing.B) {
-	for _, x := range servers() {
-		b.Run(x.name, func(b *testing.B) { benchDocs(b, x.uri) })
-	}
-}
-
-func benchDocs(b *testing.B, uri string) {
+	uri := mongotest.Any(b)
 	const size, many = 500, 20_000
 	ctx := context.Background()
 	for _, kind := range []string{"plain", "unique"} {

@@ -13,35 +13,15 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"promethean/internal/mongotest"
 	"promethean/store/mongostore"
 	"promethean/store/storetest"
 )
 
-// server is a deployment that the tests run against.
-type server struct{ name, uri string }
-
-// servers are those that the environment names.
-func servers() (list []server) {
-	for _, x := range []server{
-		{"compatible", "PROMETHEAN_TEST_MONGODB_COMPATIBLE_URI"}, {"mongodb", "PROMETHEAN_TEST_MONGODB_URI"},
-	} {
-		if x.uri = os.Getenv(x.uri); x.uri != "" {
-			list = append(list, x)
-		}
-	}
-	return list
-}
-
 // onEach runs a test against every server that there is.
 func onEach(t *testing.T, test func(t *testing.T, uri string)) {
 	t.Helper()
-	list := servers()
-	if len(list) == 0 {
-		t.Skip("needs mongodb: neither PROMETHEAN_TEST_MONGODB_COMPATIBLE_URI nor PROMETHEAN_TEST_MONGODB_URI is set")
-	}
-	for _, x := range list {
-		t.Run(x.name, func(t *testing.T) { test(t, x.uri) })
-	}
+	mongotest.Each(t, test)
 }
 
 var databases atomic.Int64
@@ -125,7 +105,5 @@ func TestModel(t *testing.T) {
 }
 
 func BenchmarkStore(b *testing.B) {
-	for _, x := range servers() {
-		b.Run(x.name, func(b *testing.B) { storetest.Bench(b, harness(x.uri)) })
-	}
+	storetest.Bench(b, harness(mongotest.Any(b)))
 }

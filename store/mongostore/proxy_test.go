@@ -2,31 +2,29 @@ package mongostore_test
 
 import (
 	"bytes"
-	"net/url"
 	"sync/atomic"
 	"testing"
 
+	"promethean/internal/mongotest"
 	"promethean/internal/netfault"
 )
 
 // proxy stands between a store and its server.
 type proxy struct {
 	*netfault.Proxy
+	at       string
 	requests atomic.Int64
 }
 
 func newProxy(t testing.TB, uri string) *proxy {
 	t.Helper()
-	u, err := url.Parse(uri)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &proxy{Proxy: netfault.New(t, u.Host)}
+	at, through := mongotest.Through(t, uri)
+	p := &proxy{Proxy: through, at: at}
 	p.Judge(nil)
 	return p
 }
 
-func (p *proxy) uri() string { return "mongodb://" + p.Addr() + "/?directConnection=true" }
+func (p *proxy) uri() string { return p.at }
 
 // Judge has the fate of requests decided by f, and counts them.
 func (p *proxy) Judge(f func(chunk []byte) netfault.Fate) {

@@ -27,6 +27,10 @@ var transientCodes = []int{
 	16777245, // the compatible server: it could not serialize
 }
 
+// transientWords are in answers of the compatible server that have no code of
+// their own. It forgets what $$NOW is when two make a lease at once.
+var transientWords = []string{"deadlock detected", "$$NOW operator cannot be used"}
+
 // transient says whether the same call may succeed later.
 func transient(err error) bool {
 	if err == nil {
@@ -57,8 +61,11 @@ func transient(err error) bool {
 		return true // written, but not known to be on the majority
 	}
 	var server mongo.ServerError
-	return errors.As(err, &server) &&
-		(slices.ContainsFunc(transientCodes, server.HasErrorCode) || server.HasErrorMessage("deadlock detected"))
+	if !errors.As(err, &server) {
+		return false
+	}
+	return slices.ContainsFunc(transientCodes, server.HasErrorCode) ||
+		slices.ContainsFunc(transientWords, server.HasErrorMessage)
 }
 
 // duplicate says whether a unique index refused a document.

@@ -32,7 +32,7 @@ func TestView(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(names) == 0 {
-			t.Skip("needs mongodb: the compatible server has no views")
+			t.Skip("needs real-mongodb: the compatible server has no views")
 		}
 		found, err := client.Database(name).Collection("promethean_events").Find(ctx, bson.D{})
 		if err != nil {

@@ -403,7 +403,7 @@ var brokenPromises = []struct {
 			}
 			return f.Reference.Acquire(ctx, name, owner, ttl)
 		}
-	}, []string{"lease/one owner at a time", "lease/renewed it goes on", "lease/many want it"}},
+	}, []string{"lease/one owner at a time", "lease/renewed it goes on", "lease/many want it", "lease/many want a new one"}},
 	{"a lease never ends", func(f *faulty) {
 		f.acquire = func(ctx context.Context, name, owner string, ttl time.Duration) (store.Lease, error) {
 			return f.Reference.Acquire(ctx, name, owner, 10*ttl)

@@ -19,6 +19,7 @@ var leaseCases = []Case{
 	{Name: "lease/given back it is free", needs: needsLeases, run: leaseReleased},
 	{Name: "lease/epochs rise over a restart", needs: needsLeases | needsReopen, run: leaseReopened},
 	{Name: "lease/many want it", needs: needsLeases, run: leaseContended},
+	{Name: "lease/many want a new one", needs: needsLeases, run: leaseContendedNew},
 	{Name: "lease/its holder is known", needs: needsLeases | needsHolds, run: leaseHolder},
 	{Name: "lease/its holder is known after a restart", needs: needsLeases | needsHolds | needsReopen, run: leaseHolderReopened},
 	{Name: "lease/bad input", needs: needsLeases, run: leaseInput},
@@ -215,6 +216,31 @@ func leaseContended(t *trial) {
 		})
 	}
 	all.Wait()
+}
+
+// leaseContendedNew: of many that want a lease which nobody ever had, one gets
+// it, and the others are told that it is held.
+func leaseContendedNew(t *trial) {
+	const names, owners = 20, 8
+	for n := range names {
+		name := fmt.Sprint("new ", n)
+		var got atomic.Int32
+		var all sync.WaitGroup
+		for o := range owners {
+			all.Go(func() {
+				switch _, err := t.leases().Acquire(t.ctx, name, fmt.Sprint("owner ", o), time.Minute); {
+				case err == nil:
+					got.Add(1)
+				case !errors.Is(err, store.ErrHeld):
+					t.Errorf("acquire %s: %v", name, err)
+				}
+			})
+		}
+		all.Wait()
+		if n := got.Load(); n != 1 {
+			t.Errorf("%d of %d have got %s", n, owners, name)
+		}
+	}
 }
 
 func leaseInput(t *trial) {
