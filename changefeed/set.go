@@ -100,15 +100,9 @@ func (s *Set) List() (list []Status) {
 // Resync has a feed begin anew; see [Feed.Resync]. One that does not run here is
 // [store.ErrUnavailable], one that there is not [store.ErrNotFound].
 func (s *Set) Resync(name string) error {
-	s.mu.Lock()
-	i := slices.IndexFunc(s.kept, func(k *keeper) bool { return k.o.Name == name })
-	var k *keeper
-	if i >= 0 {
-		k = s.kept[i]
-	}
-	s.mu.Unlock()
-	if k == nil {
-		return fmt.Errorf("change feed %q: %w", name, store.ErrNotFound)
+	k, err := s.find(name)
+	if err != nil {
+		return err
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -117,6 +111,39 @@ func (s *Set) Resync(name string) error {
 	}
 	k.feed.Resync()
 	return nil
+}
+
+// Where gives the owner, as in [SetOptions], that runs a feed. If none does at
+// the moment that is [store.ErrUnavailable].
+func (s *Set) Where(ctx context.Context, name string) (owner string, err error) {
+	k, err := s.find(name)
+	if err != nil {
+		return "", err
+	}
+	k.mu.Lock()
+	here := k.feed != nil
+	k.mu.Unlock()
+	if holds, ok := store.As[store.Holds](s.o.Leases); ok && !here {
+		l, err := holds.Holder(ctx, k.lease())
+		if errors.Is(err, store.ErrNotFound) {
+			err = fmt.Errorf("%w: no hub runs change feed %s at the moment", store.ErrUnavailable, name)
+		}
+		return l.Owner, err
+	}
+	if !here {
+		return "", fmt.Errorf("%w: change feed %s does not run at this hub", store.ErrUnavailable, name)
+	}
+	return s.o.Owner, nil
+}
+
+func (s *Set) find(name string) (*keeper, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := slices.IndexFunc(s.kept, func(k *keeper) bool { return k.o.Name == name })
+	if i < 0 {
+		return nil, fmt.Errorf("change feed %q: %w", name, store.ErrNotFound)
+	}
+	return s.kept[i], nil
 }
 
 // Close ends all feeds.
@@ -185,12 +212,14 @@ type tenure struct {
 	until time.Time // by this hub's clock
 }
 
+func (k *keeper) lease() string { return "changefeed:" + k.o.Name }
+
 func (k *keeper) acquire(ctx context.Context) (t tenure, err error) {
 	if k.s.o.Leases == nil {
 		return tenure{}, nil
 	}
 	asked := time.Now()
-	t.lease, err = k.s.o.Leases.Acquire(ctx, "changefeed:"+k.o.Name, k.s.o.Owner, keepFor)
+	t.lease, err = k.s.o.Leases.Acquire(ctx, k.lease(), k.s.o.Owner, keepFor)
 	t.until = asked.Add(keepFor)
 	return t, err
 }

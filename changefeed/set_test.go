@@ -37,8 +37,21 @@ func TestSetOfTwoHubs(t *testing.T) {
 		if err := sets[1].Resync("things"); !errors.Is(err, store.ErrUnavailable) {
 			t.Errorf("resync elsewhere: %v", err)
 		}
+		where := func(s *changefeed.Set) string {
+			owner, err := s.Where(t.Context(), "things")
+			if err != nil {
+				return err.Error()
+			}
+			return owner
+		}
+		if a, b := where(sets[0]), where(sets[1]); a != "a" || b != "a" {
+			t.Errorf("it runs at %s, and at %s", a, b)
+		}
 		if err := sets[0].Close(); err != nil {
 			t.Error(err)
+		}
+		if got := where(sets[1]); !strings.Contains(got, "no hub runs change feed things at the moment") {
+			t.Errorf("after the end of its hub it runs at %s", got)
 		}
 		w.src.add(5)
 		time.Sleep(5 * time.Second)
@@ -48,6 +61,12 @@ func TestSetOfTwoHubs(t *testing.T) {
 		}
 		if n := len(w.stored()); n != 25 {
 			t.Errorf("%d events", n)
+		}
+		if a, b := where(sets[0]), where(sets[1]); a != "b" || b != "b" {
+			t.Errorf("it runs at %s, and at %s", a, b)
+		}
+		if _, err := sets[1].Where(t.Context(), "none"); !errors.Is(err, store.ErrNotFound) {
+			t.Errorf("a feed that there is not: %v", err)
 		}
 		if err := sets[1].Resync("things"); err != nil {
 			t.Error(err)

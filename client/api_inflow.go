@@ -14,8 +14,9 @@ type ChangefeedInfo struct {
 	Name  string `json:"name"`
 	Topic string `json:"topic"`
 	// State is starting, snapshot, streaming, waiting, gone, failed, stopped or
-	// elsewhere, where another hub runs the feed.
+	// elsewhere, where another hub runs the feed and did not tell more.
 	State       string `json:"state"`
+	Hub         string `json:"hub,omitempty"` // which runs it
 	Since       int64  `json:"since"`
 	Published   uint64 `json:"published"`
 	Duplicates  uint64 `json:"duplicates"` // known to the hub already
@@ -42,7 +43,7 @@ func (c *Client) Changefeeds(ctx context.Context) ([]ChangefeedInfo, error) {
 }
 
 // ResyncChangefeed has a change feed forget its place and begin anew, with a
-// snapshot if it takes one.
+// snapshot if it takes one. Any of several hubs can be asked.
 func (c *Client) ResyncChangefeed(ctx context.Context, name string) (ChangefeedInfo, error) {
 	var got ChangefeedInfo
 	err := c.call(ctx, http.MethodPost, "/ops/changefeeds/"+url.PathEscape(name)+"/resync", nil, nil, &got)

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"promethean/cluster"
 	"promethean/event"
 	"promethean/group"
 	"promethean/wire"
@@ -19,6 +20,9 @@ const (
 	// forwardWait is how long the owner may take for a call, beside what the
 	// call itself says.
 	forwardWait = 15 * time.Second
+	// askWait is how long another hub may take to tell what only completes an
+	// answer.
+	askWait = 3 * time.Second
 	// forwardTries is how long a group is given to find an owner that answers.
 	forwardTries = 2 * time.Second
 	// forwardPause is how long after a try that failed the next one comes, at
@@ -28,24 +32,52 @@ const (
 	maxProblem = 64 << 10
 )
 
-// run has a route's handler serve the call, or the owner of the group that it is
-// about if that is another hub.
+// run has a route's handler serve the call, or another hub if that has what the
+// call is about: a group, mostly.
 func (c *call) run(r *route) error {
 	err := r.handle(c)
 	began := time.Now()
 	for wait := forwardPause; ; wait = min(2*wait, forwardMaxPause) {
-		var no *group.NotOwnerError
-		if !errors.As(err, &no) || c.w.begun || c.forwarded || !c.g.peers.several() {
+		find := c.elsewhere(err)
+		if find == nil || c.w.begun || c.forwarded || !c.g.peers.several() {
 			return err
 		}
-		again, failed := c.forward(no)
+		again, failed := c.forward(find)
 		if failed == nil || !again || time.Since(began) > forwardTries || !pause(c.r.Context(), wait) {
 			return failed
 		}
-		// The group may be ours by now.
+		// It may be ours by now.
 		c.r.Body = io.NopCloser(bytes.NewReader(c.sent))
 		err = r.handle(c)
 	}
+}
+
+// finder finds the hub that has what a call is about.
+type finder func(ctx context.Context) (cluster.Hub, error)
+
+// atHub says that a call is to be served by another hub than this one, and why
+// this one cannot.
+type atHub struct {
+	find finder
+	err  error
+}
+
+func (e *atHub) Error() string { return e.err.Error() }
+
+func (e *atHub) Unwrap() error { return e.err }
+
+// elsewhere tells by a handler's error how to find the hub that can serve the
+// call. It is nil if none can do better.
+func (c *call) elsewhere(err error) finder {
+	var no *group.NotOwnerError
+	var at *atHub
+	switch {
+	case errors.As(err, &no):
+		return func(ctx context.Context) (cluster.Hub, error) { return c.g.peers.owner(ctx, no.Topic, no.Group) }
+	case errors.As(err, &at):
+		return at.find
+	}
+	return nil
 }
 
 // owned says that the call is to be served by another hub, which owns the group
@@ -66,12 +98,12 @@ func (c *call) owned(topic, name string) error {
 	return err
 }
 
-// forward sends the call as it came to the owner of a group, and relays the
-// answer. again says that it may work in a moment.
-func (c *call) forward(no *group.NotOwnerError) (again bool, err error) {
+// forward sends the call as it came to another hub, and relays the answer. again
+// says that it may work in a moment.
+func (c *call) forward(find finder) (again bool, err error) {
 	ctx, cancel := context.WithTimeout(c.r.Context(), forwardWait+c.waits)
 	defer cancel()
-	hub, err := c.g.peers.owner(ctx, no.Topic, no.Group)
+	hub, err := find(ctx)
 	if err != nil {
 		return true, err
 	}
@@ -108,6 +140,29 @@ func (c *call) forward(no *group.NotOwnerError) (again bool, err error) {
 	return false, err
 }
 
+// askPeer reads what another hub answers to a GET of the same caller.
+func (c *call) askPeer(find finder, uri string, out any) error {
+	ctx, cancel := context.WithTimeout(c.r.Context(), askWait)
+	defer cancel()
+	hub, err := find(ctx)
+	if err != nil {
+		return err
+	}
+	r, err := c.g.peers.request(ctx, hub, http.MethodGet, uri, bearer(c.r), nil)
+	if err != nil {
+		return err
+	}
+	got, err := c.g.peers.http.Do(r)
+	if err != nil {
+		return c.g.peers.unreachable(hub, err)
+	}
+	defer func() { _ = got.Body.Close() }()
+	if got.StatusCode != http.StatusOK {
+		return problemOfOwner(got)
+	}
+	return json.NewDecoder(io.LimitReader(got.Body, maxBody)).Decode(out)
+}
+
 // problemOfOwner is the error that an owner answered with. That it shuts down
 // is no reason to say so of this hub.
 func problemOfOwner(got *http.Response) error {
@@ -125,7 +180,7 @@ func problemOfOwner(got *http.Response) error {
 	if p.Detail == "" {
 		p.Detail = p.Code.Entry().Title
 	}
-	return wire.Errorf(p.Code, "the hub that owns the group: %s", clipTo(p.Detail, 500))
+	return wire.Errorf(p.Code, "the hub that has it: %s", clipTo(p.Detail, 500))
 }
 
 // settlement is an ACK, NACK or MODACK of a connection.

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"promethean/changefeed"
 	"promethean/event"
 	"promethean/outbox"
+	"promethean/store"
 	"promethean/wire"
 )
 
@@ -21,6 +23,7 @@ var (
 type feedOf struct {
 	Name        string           `json:"name"`
 	Topic       string           `json:"topic"`
+	Hub         string           `json:"hub,omitempty"` // which runs it
 	State       changefeed.State `json:"state"`
 	Since       int64            `json:"since"`
 	Published   uint64           `json:"published"`
@@ -62,29 +65,69 @@ func showFeed(s *changefeed.Status) feedOf {
 	return f
 }
 
-// listFeeds serves GET /ops/changefeeds.
-func listFeeds(c *call) error {
+// feeds tells how the change feeds are doing, as far as this hub knows.
+func (c *call) feeds() []feedOf {
 	out := []feedOf{}
-	if c.g.o.Changefeeds != nil {
-		for _, s := range c.g.o.Changefeeds.List() {
-			out = append(out, showFeed(&s))
+	if c.g.o.Changefeeds == nil {
+		return out
+	}
+	for _, s := range c.g.o.Changefeeds.List() {
+		f := showFeed(&s)
+		if where, err := c.g.o.Changefeeds.Where(c.r.Context(), f.Name); err == nil { // else nobody has it
+			f.Hub = where
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// listFeeds serves GET /ops/changefeeds. What another hub runs is told as that
+// hub tells it, if it does.
+func listFeeds(c *call) error {
+	out := c.feeds()
+	if !c.forwarded && c.g.peers.several() {
+		told := make(map[string][]feedOf)
+		for i := range out {
+			at := out[i].Hub
+			if out[i].State != changefeed.Elsewhere || at == "" {
+				continue
+			}
+			if _, asked := told[at]; !asked {
+				var got struct{ Changefeeds []feedOf }
+				find := c.g.peers.holder("runs a change feed", func(context.Context) (string, error) { return at, nil })
+				if err := c.askPeer(find, "/ops/changefeeds", &got); err != nil {
+					c.g.o.Logger.Debug("change feeds of another hub", "id", at, "err", err)
+				}
+				told[at] = got.Changefeeds
+			}
+			for _, f := range told[at] {
+				if f.Name == out[i].Name && f.Hub == at {
+					out[i] = f
+				}
+			}
 		}
 	}
 	return c.answerJSON(http.StatusOK, map[string]any{"count": len(out), "changefeeds": out})
 }
 
-// resyncFeed serves POST /ops/changefeeds/{name}/resync.
+// resyncFeed serves POST /ops/changefeeds/{name}/resync, at the hub that runs
+// the feed.
 func resyncFeed(c *call) error {
 	if c.g.o.Changefeeds == nil {
 		return errNoFeeds
 	}
 	name := c.r.PathValue("name")
 	if err := c.g.o.Changefeeds.Resync(name); err != nil {
+		if errors.Is(err, store.ErrUnavailable) {
+			return &atHub{err: err, find: c.g.peers.holder("runs change feed "+clip(name), func(ctx context.Context) (string, error) {
+				return c.g.o.Changefeeds.Where(ctx, name)
+			})}
+		}
 		return err
 	}
-	for _, s := range c.g.o.Changefeeds.List() {
-		if s.Name == name {
-			return c.answerJSON(http.StatusAccepted, showFeed(&s))
+	for _, f := range c.feeds() {
+		if f.Name == name {
+			return c.answerJSON(http.StatusAccepted, f)
 		}
 	}
 	return errors.New("the change feed is gone") // feeds are not removed

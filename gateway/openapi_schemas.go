@@ -54,8 +54,8 @@ var schemaTexts = map[string]string{
 		"version":{"type":"string"},"started":{"type":"integer","description":"Epoch ms."},"seen":{"type":"integer","description":"When it last renewed its lease, epoch ms."},
 		"alive":{"type":"boolean","description":"It holds its lease."},"self":{"type":"boolean","description":"It is the hub that answers."}}}}}}`,
 	"Changefeed": `{"type":"object","required":["name","topic","state","since","published","duplicates","filtered","oversized","refused","failures","history_lost","lag_ms"],"properties":{
-		"name":{"type":"string"},"topic":{"type":"string"},
-		"state":{"enum":["starting","snapshot","streaming","waiting","gone","failed","stopped","elsewhere"],"description":"waiting: something failed, and is tried again. gone: what is watched was dropped or renamed. failed: somebody has to do something. elsewhere: another hub runs it."},
+		"name":{"type":"string"},"topic":{"type":"string"},"hub":{"type":"string","description":"The hub that runs it, as /ops/cluster names it; absent if none does."},
+		"state":{"enum":["starting","snapshot","streaming","waiting","gone","failed","stopped","elsewhere"],"description":"waiting: something failed, and is tried again. gone: what is watched was dropped or renamed. failed: somebody has to do something. elsewhere: another hub runs it, and did not tell more."},
 		"since":{"type":"integer","description":"When it came to be in that state, epoch ms."},
 		"published":{"type":"integer"},"duplicates":{"type":"integer","description":"Known to the hub: published before, and read again."},"filtered":{"type":"integer"},
 		"oversized":{"type":"integer","description":"Replaced by a marker."},"refused":{"type":"integer","description":"Left out."},"failures":{"type":"integer"},

@@ -153,11 +153,31 @@ func (p *peers) owner(ctx context.Context, topic, name string) (cluster.Hub, err
 	if err != nil {
 		return cluster.Hub{}, err
 	}
+	return p.address(ctx, id, "owns topic "+topic+", group "+clip(name))
+}
+
+// address finds another hub, of which is known what it has.
+func (p *peers) address(ctx context.Context, id, has string) (cluster.Hub, error) {
 	hub, err := p.cluster.Find(ctx, id)
 	if errors.Is(err, store.ErrNotFound) || err == nil && hub.URL == "" {
-		return cluster.Hub{}, &noAddress{wire.Errorf(wire.Unavailable, "hub %s owns topic %s, group %s, and cannot be reached: it has given no address", id, topic, clip(name))}
+		return cluster.Hub{}, &noAddress{wire.Errorf(wire.Unavailable, "hub %s %s, and cannot be reached: it has given no address", id, has)}
 	}
 	return hub, err
+}
+
+// holder gives what finds the hub that has something else than a group, by what
+// says whose it is. That it is ours, or nobody's, is for a moment.
+func (p *peers) holder(has string, whose func(context.Context) (string, error)) finder {
+	return func(ctx context.Context) (cluster.Hub, error) {
+		id, err := whose(ctx)
+		if err != nil {
+			return cluster.Hub{}, err
+		}
+		if id == p.engine.Owner() {
+			return cluster.Hub{}, wire.Errorf(wire.Unavailable, "this hub %s only just now", has)
+		}
+		return p.address(ctx, id, has)
+	}
 }
 
 // noAddress says that an owner is out of reach for good.
@@ -199,7 +219,7 @@ func (p *peers) unreachable(hub cluster.Hub, err error) error {
 	if say {
 		p.log.Warn("another hub cannot be reached by the address that it gave: see cluster.advertise there", "id", hub.ID, "url", hub.URL, "err", err)
 	}
-	return wire.Errorf(wire.Unavailable, "hub %s at %s owns the group and cannot be reached", hub.ID, hub.URL)
+	return wire.Errorf(wire.Unavailable, "hub %s at %s has it and cannot be reached", hub.ID, hub.URL)
 }
 
 // unsent says whether an error came before anything was sent.

@@ -2,12 +2,14 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 
 	"github.com/go-json-experiment/json"
 
 	"promethean/gateway/auth"
+	"promethean/group"
 	"promethean/view"
 	"promethean/wire"
 )
@@ -68,7 +70,13 @@ func listViews(c *call) error {
 	return c.answerJSON(http.StatusOK, map[string]any{"count": len(out), "views": out})
 }
 
-// showView serves GET /views/{view}.
+// projector finds the hub that projects a view.
+func (c *call) projector(v *view.View) finder {
+	return c.g.peers.holder("projects view "+v.Name(), v.Projector)
+}
+
+// showView serves GET /views/{view}. Where another hub projects, that hub knows
+// of counts and rebuilds.
 func showView(c *call) error {
 	v, err := c.collection()
 	if err != nil {
@@ -77,6 +85,12 @@ func showView(c *call) error {
 	s, err := v.View().Status(c.r.Context())
 	if err != nil {
 		return err
+	}
+	if !v.View().Projects() && !c.forwarded && c.g.peers.several() {
+		var there view.Status
+		if err := c.askPeer(c.projector(v.View()), c.r.URL.RequestURI(), &there); err == nil { // else what is known here must do
+			s = there
+		}
 	}
 	return c.answerJSON(http.StatusOK, s)
 }
@@ -153,6 +167,9 @@ func rebuildView(c *call) error {
 		return wire.Errorf(wire.InvalidArgument, "from: %q is neither earliest nor snapshot", clip(ask.From))
 	}
 	if err := v.View().StartRebuild(o); err != nil {
+		if errors.Is(err, group.ErrNotOwner) {
+			return &atHub{err: err, find: c.projector(v.View())}
+		}
 		return err
 	}
 	s, err := v.View().Status(c.r.Context())

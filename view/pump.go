@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"promethean/store"
@@ -59,6 +60,32 @@ func (v *View) begin(ctx context.Context) (own *store.Lease, err error) {
 }
 
 func (v *View) leaseName() string { return "view:" + v.name }
+
+// ownerSep is between the owner that a hub is and what tells apart the views that
+// it has opened: a second one of the same name does not project beside the first.
+const ownerSep = "\n"
+
+// Projects says whether this hub projects.
+func (v *View) Projects() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.owns
+}
+
+// Projector gives the owner, as in [promethean.Options], that projects. If none
+// does at the moment that is [store.ErrUnavailable].
+func (v *View) Projector(ctx context.Context) (owner string, err error) {
+	holds, ok := store.As[store.Holds](v.log)
+	if v.leases == nil || !ok || v.Projects() {
+		return v.hub.Engine().Owner(), nil
+	}
+	l, err := holds.Holder(ctx, v.leaseName())
+	if errors.Is(err, store.ErrNotFound) {
+		err = fmt.Errorf("%w: no hub projects view %s at the moment", store.ErrUnavailable, v.name)
+	}
+	owner, _, _ = strings.Cut(l.Owner, ownerSep)
+	return owner, err
+}
 
 func (v *View) setOwns(owns bool) {
 	v.mu.Lock()

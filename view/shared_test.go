@@ -62,6 +62,14 @@ func TestSharedDocuments(t *testing.T) {
 		if err := vb.Rebuild(t.Context(), view.RebuildOptions{}); !errors.Is(err, group.ErrNotOwner) {
 			t.Errorf("a rebuild by another hub: %v", err)
 		}
+		if !va.Projects() || vb.Projects() {
+			t.Error("both project, or none")
+		}
+		for _, v := range []*view.View{va, vb} {
+			if at, err := v.Projector(t.Context()); err != nil || at != a.hub.Engine().Owner() {
+				t.Errorf("it is projected by %q, %v", at, err)
+			}
+		}
 		if err := va.Rebuild(t.Context(), view.RebuildOptions{}); err != nil {
 			t.Fatal(err)
 		}

@@ -141,7 +141,7 @@ func (v *View) start(ctx context.Context) error {
 		}
 		if shared {
 			v.leases, _ = v.log.(store.Leases)
-			v.owner = event.NewID().String()
+			v.owner = v.hub.Engine().Owner() + ownerSep + event.NewID().String()
 		}
 	}
 	if _, ok := v.docs.(store.Transacts); !ok && v.kind == "transactional" {

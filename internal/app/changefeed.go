@@ -53,12 +53,12 @@ published since the hub was started, how far they are behind, and what went wron
 }
 
 func (a *app) listFeeds(feeds []client.ChangefeedInfo) error {
-	return list(a, feeds, []string{"FEED", "TOPIC", "STATE", "PUBLISHED", "LAG", "BEHIND", "POSITION", "ERROR"}, func(f *client.ChangefeedInfo) []string {
+	return list(a, feeds, []string{"FEED", "TOPIC", "STATE", "HUB", "PUBLISHED", "LAG", "BEHIND", "POSITION", "ERROR"}, func(f *client.ChangefeedInfo) []string {
 		behind := ""
 		if f.LagBytes != nil {
 			behind = bytesText(*f.LagBytes)
 		}
-		return []string{f.Name, f.Topic, f.State, number(f.Published), ago(time.Duration(f.LagMs) * time.Millisecond), behind, f.Position, cmp.Or(f.Error, f.Warning)}
+		return []string{f.Name, f.Topic, f.State, f.Hub, number(f.Published), ago(time.Duration(f.LagMs) * time.Millisecond), behind, f.Position, cmp.Or(f.Error, f.Warning)}
 	})
 }
 

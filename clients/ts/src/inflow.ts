@@ -2,8 +2,10 @@
 export interface ChangefeedInfo {
   name: string;
   topic: string;
-  /** `elsewhere`: another hub runs it. `failed`: somebody has to do something. */
+  /** `elsewhere`: another hub runs it, and did not tell more. `failed`: somebody has to do something. */
   state: 'starting' | 'snapshot' | 'streaming' | 'waiting' | 'gone' | 'failed' | 'stopped' | 'elsewhere';
+  /** Which hub runs it. */
+  hub?: string;
   since: number;
   published: number;
   /** Read again, and known to the hub. */
