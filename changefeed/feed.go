@@ -115,6 +115,7 @@ type Feed struct {
 	mu      sync.Mutex
 	status  Status
 	saved   uint64             // how often a place was
+	held    time.Time          // when the first change was made that is at hand
 	resync  bool               // the next round begins anew
 	round   context.CancelFunc // ends the round that is under way
 	changed chan struct{}      // closed when somebody wants the feed to look again
@@ -261,13 +262,13 @@ func (f *Feed) forget(ctx context.Context) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.resync = false
+	f.resync, f.held = false, time.Time{}
 	return nil
 }
 
 // store publishes a batch and saves its place: it is the sink of the source.
 func (f *Feed) store(ctx context.Context, b Batch) error {
-	f.begin(b.Snapshot)
+	f.begin(b)
 	var events []event.Event
 	size := 0
 	flush := func() error {

@@ -354,12 +354,20 @@ func TestRefused(t *testing.T) {
 		if s.Failures > 15 {
 			t.Errorf("%d tries in a minute", s.Failures)
 		}
+		if s.Lag < time.Minute {
+			t.Errorf("a change waits for a minute, and the lag is %v", s.Lag)
+		}
 		w.bus.mu.Lock()
 		refuse = false
 		w.bus.mu.Unlock()
 		w.whole()
 		if s := w.feed.Status(); s.State != changefeed.Streaming || s.Error != "" {
 			t.Errorf("status %+v", s)
+		}
+		at := w.feed.Status().Lag
+		time.Sleep(time.Minute)
+		if now := w.feed.Status().Lag; now != at {
+			t.Errorf("with nothing to publish the lag goes from %v to %v", at, now)
 		}
 	})
 }

@@ -41,7 +41,8 @@ type Status struct {
 	Position string
 	// LastChange is when the last change that was published was made.
 	LastChange time.Time
-	// Lag is how long after that it was published.
+	// Lag is how long after that it was published. While a change is at hand and
+	// cannot be published it is the age of that one, and grows.
 	Lag time.Duration
 	// LagBytes is how much of its log the source keeps for the feed; -1: unknown.
 	LagBytes int64
@@ -58,7 +59,11 @@ type Status struct {
 func (f *Feed) Status() Status {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.status
+	s := f.status
+	if !f.held.IsZero() {
+		s.Lag = max(s.Lag, time.Since(f.held))
+	}
+	return s
 }
 
 func (f *Feed) count(do func(*Status)) {
@@ -77,16 +82,22 @@ func (st *Status) become(s State) {
 }
 
 // begin takes note of a batch.
-func (f *Feed) begin(snapshot bool) {
-	if snapshot {
-		f.set(Snapshot)
-	}
+func (f *Feed) begin(b Batch) {
+	f.count(func(st *Status) {
+		if b.Snapshot {
+			st.become(Snapshot)
+		}
+		if f.held = (time.Time{}); len(b.Changes) > 0 {
+			f.held = b.Changes[0].At
+		}
+	})
 }
 
 // passed takes note of a batch whose place is saved.
 func (f *Feed) passed(b Batch) {
 	f.count(func(st *Status) {
 		f.saved++
+		f.held = time.Time{}
 		if b.Position != "" {
 			st.Position = b.Position
 		}

@@ -27,7 +27,7 @@ type ChangefeedInfo struct {
 	HistoryLost uint64 `json:"history_lost"`
 	Position    string `json:"position,omitempty"`
 	LastChange  int64  `json:"last_change,omitempty"`
-	LagMs       int64  `json:"lag_ms"`
+	LagMs       int64  `json:"lag_ms"`              // of the last change that was published, or the age of one that cannot be
 	LagBytes    *int64 `json:"lag_bytes,omitempty"` // what the server keeps for the feed
 	Server      string `json:"server,omitempty"`
 	Warning     string `json:"warning,omitempty"` // to look after at the source

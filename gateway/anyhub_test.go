@@ -99,8 +99,8 @@ func TestRebuildAtAnyHub(t *testing.T) {
 		database := "gateway_" + strings.ReplaceAll(event.NewID().String(), "-", "")
 		sets := []*view.Set{view.NewSet(), view.NewSet()}
 		h := fleet(t, 2, ownLong, func(t *testing.T) (promethean.Log, *netfault.Proxy) {
-			at, p := mongotest.Through(t, uri)
-			log, err := mongostore.Open(t.Context(), at, mongostore.Options{Database: database})
+			p := netfault.New(t, mongotest.Host(t, uri))
+			log, err := mongostore.Open(t.Context(), mongotest.Direct(p.Addr()), mongostore.Options{Database: database})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -83,8 +83,8 @@ func onEngines(t *testing.T, test func(t *testing.T, open func(t *testing.T) (pr
 	mongotest.Each(t, func(t *testing.T, uri string) {
 		database := "gateway_" + strings.ReplaceAll(event.NewID().String(), "-", "")
 		test(t, func(t *testing.T) (promethean.Log, *netfault.Proxy) {
-			at, p := mongotest.Through(t, uri)
-			log, err := mongostore.Open(context.Background(), at, mongostore.Options{Database: database})
+			p := netfault.New(t, mongotest.Host(t, uri))
+			log, err := mongostore.Open(context.Background(), mongotest.Direct(p.Addr()), mongostore.Options{Database: database})
 			if err != nil {
 				t.Fatal(err)
 			}

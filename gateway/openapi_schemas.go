@@ -61,7 +61,7 @@ var schemaTexts = map[string]string{
 		"oversized":{"type":"integer","description":"Replaced by a marker."},"refused":{"type":"integer","description":"Left out."},"failures":{"type":"integer"},
 		"history_lost":{"type":"integer","description":"How often the source no longer had what came after the saved place."},
 		"position":{"type":"string"},"last_change":{"type":"integer","description":"When the last change was made, epoch ms."},
-		"lag_ms":{"type":"integer","description":"How long after it was made the last change was published."},
+		"lag_ms":{"type":"integer","description":"How long after it was made the last change was published, or the age of one that cannot be."},
 		"lag_bytes":{"type":"integer","description":"How much of its log the server keeps for the feed."},
 		"server":{"type":"string"},"warning":{"type":"string","description":"What somebody should look after at the source."},
 		"error":{"type":"string"},"error_at":{"type":"integer","description":"Epoch ms."}}}`,

@@ -50,9 +50,9 @@ func newInflowMetrics(namespace string, feeds *changefeed.Set, boxes *outbox.Set
 	feed("changefeed_refused_total", "Changes that were left out because the hub refused them.", prometheus.CounterValue, counted(func(s *changefeed.Status) uint64 { return s.Refused }))
 	feed("changefeed_failures_total", "Times that a change feed had to try again.", prometheus.CounterValue, counted(func(s *changefeed.Status) uint64 { return s.Failures }))
 	feed("changefeed_history_lost_total", "Times that the source no longer had what came after the saved place.", prometheus.CounterValue, counted(func(s *changefeed.Status) uint64 { return s.HistoryLost }))
-	feed("changefeed_lag_ms", "How long after it was made the last change was published.", prometheus.GaugeValue,
+	feed("changefeed_lag_ms", "How long after it was made the last change was published, or the age of one that cannot be.", prometheus.GaugeValue,
 		func(s *changefeed.Status) (float64, bool) {
-			return float64(s.Lag.Milliseconds()), !s.LastChange.IsZero()
+			return float64(s.Lag.Milliseconds()), s.Lag > 0 || !s.LastChange.IsZero()
 		})
 	feed("changefeed_source_lag_bytes", "How much of its log the source keeps for a change feed.", prometheus.GaugeValue,
 		func(s *changefeed.Status) (float64, bool) { return float64(s.LagBytes), s.LagBytes >= 0 })

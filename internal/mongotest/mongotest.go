@@ -13,8 +13,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"promethean/internal/netfault"
 )
 
 // The environment that tests are told by.
@@ -66,14 +64,16 @@ func Each(t *testing.T, test func(t *testing.T, uri string)) {
 	t.Run("mongodb", func(t *testing.T) { test(t, Real(t)) })
 }
 
-// Through puts a proxy before the server at uri, and gives the address that leads
-// through it, to that one server whatever others it knows.
-func Through(t testing.TB, uri string) (string, *netfault.Proxy) {
+// Host gives the host and port of an address.
+func Host(t testing.TB, uri string) string {
 	t.Helper()
 	u, err := url.Parse(uri)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := netfault.New(t, u.Host)
-	return "mongodb://" + p.Addr() + "/?directConnection=true", p
+	return u.Host
 }
+
+// Direct gives the address of the server behind a host and port: of that one,
+// whatever others it knows.
+func Direct(host string) string { return "mongodb://" + host + "/?directConnection=true" }

@@ -12,19 +12,17 @@ import (
 // proxy stands between a store and its server.
 type proxy struct {
 	*netfault.Proxy
-	at       string
 	requests atomic.Int64
 }
 
 func newProxy(t testing.TB, uri string) *proxy {
 	t.Helper()
-	at, through := mongotest.Through(t, uri)
-	p := &proxy{Proxy: through, at: at}
+	p := &proxy{Proxy: netfault.New(t, mongotest.Host(t, uri))}
 	p.Judge(nil)
 	return p
 }
 
-func (p *proxy) uri() string { return p.at }
+func (p *proxy) uri() string { return mongotest.Direct(p.Addr()) }
 
 // Judge has the fate of requests decided by f, and counts them.
 func (p *proxy) Judge(f func(chunk []byte) netfault.Fate) {

@@ -19,6 +19,7 @@ export interface ChangefeedInfo {
   history_lost: number;
   position?: string;
   last_change?: number;
+  /** How long after it was made the last change was published, or the age of one that cannot be. */
   lag_ms: number;
   /** What the server keeps for the feed. */
   lag_bytes?: number;
