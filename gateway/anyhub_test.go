@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"promethean"
 	"promethean/changefeed"
@@ -22,7 +21,7 @@ import (
 // A change feed runs at one hub. Any of them tells how it is doing, and has it
 // begin anew.
 func TestFeedsAtAnyHub(t *testing.T) {
-	onEngines(t, func(t *testing.T, open func(t *testing.T) (promethean.Log, *netfault.Proxy)) {
+	onEngines(t, func(t *testing.T, open engineOf) {
 		sets := make([]*changefeed.Set, 2)
 		var logs []promethean.Log
 		h := fleet(t, 2, ownLong, func(t *testing.T) (promethean.Log, *netfault.Proxy) {
@@ -47,10 +46,10 @@ func TestFeedsAtAnyHub(t *testing.T) {
 				t.Fatal(err)
 			}
 			if i == 0 {
-				until(t, 20*time.Second, "the feed", func() bool { return sets[0].List()[0].State == changefeed.Streaming })
+				until(t, "the feed", func() bool { return sets[0].List()[0].State == changefeed.Streaming })
 			}
 		}
-		until(t, 20*time.Second, "the other hub knows", func() bool { return sets[1].List()[0].State == changefeed.Elsewhere })
+		until(t, "the other hub knows", func() bool { return sets[1].List()[0].State == changefeed.Elsewhere })
 		for i := range h {
 			got := askFor(h[i].served, "GET", "/ops/changefeeds", "").text
 			if !strings.Contains(got, `"state":"streaming"`) || !strings.Contains(got, `"hub":"hub 0"`) || !strings.Contains(got, `"published":3`) {
@@ -60,7 +59,7 @@ func TestFeedsAtAnyHub(t *testing.T) {
 		if a := askFor(h[1].served, "POST", "/ops/changefeeds/things/resync", ""); a.status != 202 || !strings.Contains(a.text, `"hub":"hub 0"`) {
 			t.Errorf("resync: %d %s", a.status, a.text)
 		}
-		until(t, 20*time.Second, "everything anew", func() bool {
+		until(t, "everything anew", func() bool {
 			return strings.Contains(askFor(h[1].served, "GET", "/ops/changefeeds", "").text, `"duplicates":3`)
 		})
 		if a := askFor(h[1].served, "POST", "/ops/changefeeds/none/resync", ""); a.status != 404 {
@@ -83,7 +82,7 @@ func TestFeedsAtAnyHub(t *testing.T) {
 		if err := sets[0].Close(); err != nil {
 			t.Fatal(err)
 		}
-		until(t, 20*time.Second, "the other hub goes on", func() bool { return sets[1].List()[0].State != changefeed.Elsewhere })
+		until(t, "the other hub goes on", func() bool { return sets[1].List()[0].State != changefeed.Elsewhere })
 		for i := range h {
 			if got := askFor(h[i].served, "GET", "/ops/changefeeds", "").text; !strings.Contains(got, `"hub":"hub 1"`) {
 				t.Errorf("hub %d says %s", i, got)
@@ -121,7 +120,7 @@ func TestRebuildAtAnyHub(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		until(t, 20*time.Second, "the documents", func() bool {
+		until(t, "the documents", func() bool {
 			return askFor(h[1].served, "GET", "/views/orders/snap/b", "").status == 200
 		})
 		if a := askFor(h[1].served, "GET", "/views/orders", ""); a.status != 200 || strings.Contains(a.text, "rebuild") {
@@ -131,7 +130,7 @@ func TestRebuildAtAnyHub(t *testing.T) {
 		if a.status != 202 || !strings.Contains(a.text, `"rebuild":{`) {
 			t.Errorf("rebuild: %d %s", a.status, a.text)
 		}
-		until(t, 20*time.Second, "the rebuild", func() bool {
+		until(t, "the rebuild", func() bool {
 			return strings.Contains(askFor(h[1].served, "GET", "/views/orders", "").text, `"state":"done"`)
 		})
 		h[0].front.Down(true)

@@ -40,7 +40,7 @@ func (h *fleetHub) hold(topic, group, opts string, headers ...string) *socket {
 	s := h.dial(headers...)
 	s.ok(`{"op":"SUBSCRIBE","topic":%q,"group":%q,"opts":{"from":"earliest"%s}}`, topic, group, opts)
 	s.ok(`{"op":"PAUSE","topic":%q,"group":%q}`, topic, group)
-	until(h, 10*time.Second, "the owner", func() bool { return h.hub.Engine().Owns(topic, group) })
+	until(h, "the owner", func() bool { return h.hub.Engine().Owns(topic, group) })
 	return s
 }
 
@@ -219,11 +219,11 @@ func TestForwardedCallsCountOnce(t *testing.T) {
 	})
 	x := own.dial() // its frames count
 	x.ok(`{"op":"SUBSCRIBE","topic":"orders.placed","group":"g","opts":{"from":"earliest"}}`)
-	until(t, 10*time.Second, "the owner", func() bool { return own.hub.Engine().Owns("orders.placed", "g") })
+	until(t, "the owner", func() bool { return own.hub.Engine().Owns("orders.placed", "g") })
 	for i := range 20 {
 		other.want(200, "", "PUT", "/groups/orders.placed/g", fmt.Sprintf(`{"maxAttempts":%d}`, 6+i))
 	}
-	until(t, 10*time.Second, "records", func() bool {
+	until(t, "records", func() bool {
 		_, _, text := other.raw("GET", "/export?topic=system.audit", "")
 		n := strings.Count(text, `"action":"PUT /groups/{topic}/{group}"`)
 		if n > 20 {
