@@ -25,6 +25,7 @@ type actor struct {
 	alone bool // nobody else uses the store: it may be closed and opened
 
 	own     []string // topics that nobody else writes, so that it may trim them
+	begun   []string // topics that it let begin with another seq than 1
 	keys    int
 	count   int
 	settled uint64 // up to where its group has settled own[0]
@@ -79,7 +80,9 @@ func (a *actor) step() error {
 		return a.compact()
 	case p < 92:
 		return a.set()
-	case p < 96 || !a.alone:
+	case p < 94:
+		return a.begin()
+	case p < 97 || !a.alone:
 		topic := a.own[a.rng.IntN(2)]
 		e := a.event(topic)
 		return a.append(store.Batch{Events: []event.Event{e}, Expect: []store.Expect{{Topic: topic, Seq: a.r.book.last(topic)}}})
@@ -240,6 +243,26 @@ func (a *actor) compact() error {
 		return broken("compact topic %s %+v: %+v, want %d events removed", topic, c, got, len(gone))
 	}
 	a.r.book.acceptCompact(topic, gone)
+	return nil
+}
+
+// begin lets a topic begin with another seq than 1. Once there are some of them,
+// it writes one.
+func (a *actor) begin() error {
+	e, ok := a.r.engine().(store.Begins)
+	if !ok {
+		return a.append(store.Batch{Events: a.events(1)})
+	}
+	if n := len(a.begun); n > 0 && a.rng.IntN(n+1) > 0 {
+		return a.append(store.Batch{Events: []event.Event{a.event(a.begun[a.rng.IntN(n)])}})
+	}
+	topic, seq := fmt.Sprintf("%s.begun%d", a.name, len(a.begun)), 2+uint64(a.rng.IntN(1000))
+	a.r.book.tryBegin(topic, seq)
+	if err := cmp.Or(e.Begin(context.Background(), topic, seq), a.r.over()); err != nil {
+		return err
+	}
+	a.r.book.acceptBegin(topic, seq)
+	a.begun = append(a.begun, topic)
 	return nil
 }
 

@@ -211,6 +211,21 @@ func (l *ledger) acceptTrim(topic string, before uint64) {
 	n.mustTrim = max(n.mustTrim, min(before, n.accepted+1))
 }
 
+// A topic that begins with a seq is as one of which all below was trimmed.
+
+func (l *ledger) tryBegin(topic string, seq uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.topic(topic).mayTrim = seq
+}
+
+func (l *ledger) acceptBegin(topic string, seq uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := l.topic(topic)
+	n.mustTrim, n.accepted = seq, seq-1
+}
+
 func (l *ledger) tryCompact(topic string, gone map[uint64]bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
