@@ -200,9 +200,8 @@ func TestOwnerClosesCleanly(t *testing.T) {
 			h[was].stop()
 			others := []*fleetHub{h[(was+1)%3], h[(was+2)%3]}
 			left := []*consumer{all[(was+1)%3], all[(was+2)%3]}
-			had := total(left...)
 			others[0].publish(topic, "x", "1", "y", "1")
-			took := until(t, "what came later", func() bool { return total(left...) >= had+2 })
+			took := until(t, "what came later", func() bool { n := handled(left...); return n[7] > 0 && n[8] > 0 })
 			until(t, "two hubs", func() bool { return others[0].want(200, "", "GET", "/ops/cluster", "")["count"] == 2.0 })
 			judge(t, 8, true, all...)
 			others[0].stop()
@@ -222,8 +221,7 @@ func TestOwnerDies(t *testing.T) {
 			others := []*fleetHub{h[(was+1)%3], h[(was+2)%3]}
 			left := []*consumer{all[(was+1)%3], all[(was+2)%3]}
 			others[1].publish(topic, "x", "1", "y", "1")
-			had := total(left...)
-			until(t, "what came later", func() bool { return total(left...) >= had+2 })
+			until(t, "what came later", func() bool { n := handled(left...); return n[7] > 0 && n[8] > 0 })
 			took := time.Since(began)
 			judge(t, 8, false, all...)
 			h[was].engine.Down(false)
@@ -271,9 +269,8 @@ func TestOwnerIsFrozen(t *testing.T) {
 		h[1].publish("orders.placed", "a", "0", "b", "0", "c", "0", "d", "0")
 		until(t, "the first events", func() bool { return total(own, x) == 4 })
 		h[0].freeze(true)
-		had := x.count()
 		h[1].publish("orders.placed", "a", "1", "b", "1")
-		until(t, "what came later", func() bool { return x.count() >= had+2 })
+		until(t, "what came later", func() bool { n := handled(x); return n[5] > 0 && n[6] > 0 }) // and earlier ones again, maybe
 		h[0].freeze(false)
 		judge(t, 6, false, own, x)
 	})

@@ -263,10 +263,8 @@ func owner(list []*fleetHub, topic, group string) int {
 	return -1
 }
 
-// judge checks that what consumers have got is all of a topic, in order of keys,
-// and how often each came.
-func judge(t *testing.T, want int, once bool, list ...*consumer) {
-	t.Helper()
+// handled tells how often each seq was.
+func handled(list ...*consumer) map[uint64]int {
 	seen := make(map[uint64]int)
 	for _, x := range list {
 		x.mu.Lock()
@@ -275,6 +273,14 @@ func judge(t *testing.T, want int, once bool, list ...*consumer) {
 		}
 		x.mu.Unlock()
 	}
+	return seen
+}
+
+// judge checks that what consumers have got is all of a topic, in order of keys,
+// and how often each came.
+func judge(t *testing.T, want int, once bool, list ...*consumer) {
+	t.Helper()
+	seen := handled(list...)
 	for seq := uint64(1); seq <= uint64(want); seq++ {
 		if n := seen[seq]; n == 0 || once && n > 1 {
 			t.Errorf("seq %d was handled %d times", seq, n)

@@ -34,7 +34,8 @@ func tallyOf(runs ...results) tally {
 		}
 		for _, c := range run.Cases {
 			key := testKey{c.Package, c.Name}
-			if old, seen := merged[key]; !seen || rank(c.State) > rank(old.State) {
+			// Of two that say the same, the later one had more to say it with.
+			if old, seen := merged[key]; !seen || rank(c.State) >= rank(old.State) {
 				merged[key] = c
 			}
 		}
