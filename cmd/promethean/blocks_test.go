@@ -54,9 +54,15 @@ func blocksOf(t *testing.T, page string) (out []block) {
 }
 
 // checkout copies the tree, so that what the commands leave behind is not left
-// in it.
+// in it. It is in the same place every time, one test after the other, since the
+// go command compiles everything again that is somewhere else.
 func checkout(t *testing.T) string {
-	to := t.TempDir()
+	to := filepath.Join(os.TempDir(), fmt.Sprintf("promethean-pages-%d", os.Getpid()))
+	t.Cleanup(func() {
+		if err := os.RemoveAll(to); err != nil {
+			t.Error(err)
+		}
+	})
 	root := filepath.Join("..", "..")
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
