@@ -41,6 +41,27 @@ func (p *process) shows(want string, args ...string) {
 	})
 }
 
+// id is how other hubs know this one.
+func (p *process) id() string {
+	p.Helper()
+	var got struct {
+		Hubs []struct {
+			ID   string
+			Self bool
+		}
+	}
+	if err := json.Unmarshal([]byte(p.want(200, "GET", "/ops/cluster", "")), &got); err != nil {
+		p.Fatal(err)
+	}
+	for _, h := range got.Hubs {
+		if h.Self {
+			return h.ID
+		}
+	}
+	p.Fatal("the hub is not on its own list")
+	return ""
+}
+
 // payloads are those of a topic, in order.
 func (p *process) payloads(topic string) (list []string) {
 	p.Helper()
@@ -227,11 +248,14 @@ func TestServeFeedsFromOneHub(t *testing.T) {
 	save(t, c, "a", "up")
 	p.holds("processes.changed", 1)
 	q := serveProcess(t, nil, "--config", settings, "--store", store)
-	q.shows(`"state":"elsewhere"`, "changefeed", "status")
+	for _, at := range []*process{p, q} {
+		at.shows(fmt.Sprintf(`"state":"streaming","hub":%q`, p.id()), "changefeed", "status")
+	}
+	mine := q.id()
 	p.signal(syscall.SIGKILL)
 	p.ends(-1)
 	save(t, c, "b", "up")
-	q.shows(`"state":"streaming"`, "changefeed", "status")
+	q.shows(fmt.Sprintf(`"state":"streaming","hub":%q`, mine), "changefeed", "status")
 	if got := q.holds("processes.changed", 2); len(got) != 2 {
 		t.Errorf("published %v", got)
 	}
