@@ -9,7 +9,7 @@ PACKAGES ?= ./...
 ## TESTFLAGS: more flags for go test, such as -v or -run=Name
 TESTFLAGS ?=
 ## TESTTIMEOUT: how long one package's tests may take before they count as hung
-TESTTIMEOUT ?= 15m
+TESTTIMEOUT ?= 20m
 ## RACETIMEOUT: the same under the race detector, which is slow
 RACETIMEOUT ?= 40m
 ## RESULTS: where test runs are kept until they are added up
