@@ -310,6 +310,8 @@ func TestModelSeveral(t *testing.T) {
 				dead := make(map[int]bool)
 				back := make(map[int]time.Time)
 				add := func(s *site) {
+					m.mu.Lock() // members that begin look how many hubs there are
+					defer m.mu.Unlock()
 					sites = append(sites, s)
 					m.hubs, m.coord = append(m.hubs, s.world.hub), append(m.coord, s.world.c)
 				}
