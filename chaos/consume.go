@@ -53,14 +53,10 @@ func (w *worker) pushFrom(ctx context.Context, hub int, toss func(int) int) erro
 	handle := func(hctx context.Context, e event.Event, d *client.Delivery) error {
 		now := time.Now()
 		last.Store(now.UnixNano())
-		got := entry{
+		w.j.add(entry{
 			T: now.UnixNano(), Do: doGot, Hub: hub, Topic: e.Topic, Group: w.Group, ID: e.ID, Key: e.Key, Seq: e.Seq,
 			Try: d.Attempt, Out: d.Deadline.Add(-leaseFor).UnixNano(),
-		}
-		if n, ok := e.Partition.Get(); ok && w.Kind == "member" {
-			got.Part = &n
-		}
-		w.j.add(got)
+		})
 		pause(hctx, time.Duration(toss(4000))*time.Microsecond)
 		if toss(100) == 0 {
 			w.j.add(entry{Do: doNack, Hub: hub, Topic: e.Topic, Group: w.Group, ID: e.ID})

@@ -135,14 +135,13 @@ func (c *counter) revoked(ctx context.Context, n int) error {
 
 // handle counts one event.
 func (c *counter) handle(ctx context.Context, e event.Event, d *promethean.Delivery) error {
-	n, _ := e.Partition.Get()
 	c.j.add(entry{
-		Do: doGot, Topic: e.Topic, Group: c.Group, ID: e.ID, Key: e.Key, Seq: e.Seq, Try: d.Attempt, Part: &n,
+		Do: doGot, Topic: e.Topic, Group: c.Group, ID: e.ID, Key: e.Key, Seq: e.Seq, Try: d.Attempt,
 		Out: d.Deadline.Add(-leaseFor).UnixNano(),
 	})
 	err := c.table.Update(ctx, e, d, func(s sum, _ bool) (sum, error) { return s.with(e.ID), nil })
 	if err != nil {
-		c.j.add(entry{Do: doNote, Topic: e.Topic, Group: c.Group, ID: e.ID, Key: e.Key, Seq: e.Seq, Part: &n, Err: err.Error()})
+		c.j.add(entry{Do: doNote, Topic: e.Topic, Group: c.Group, ID: e.ID, Key: e.Key, Seq: e.Seq, Err: err.Error()})
 		return err
 	}
 	c.j.add(entry{Do: doAck, Topic: e.Topic, Group: c.Group, ID: e.ID, Key: e.Key, Seq: e.Seq})

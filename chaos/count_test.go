@@ -4,8 +4,7 @@ import "testing"
 
 // lot is a hand-out of partition 0.
 func (s *story) lot(who string, n int) {
-	part := 0
-	s.add(entry{Who: who, Do: doGot, ID: id(n), Key: "k", Seq: uint64(n), Part: &part})
+	s.add(entry{Who: who, Do: doGot, ID: id(n), Key: "k", Seq: uint64(n)})
 }
 
 // take gives partition 0 to somebody.
@@ -53,7 +52,7 @@ func TestOwners(t *testing.T) {
 			s := &story{}
 			c.tell(s)
 			var v verdict
-			s.judgeOwners("t", "g", &v)
+			s.judgeOwners("t", "g", 1, &v)
 			if ok := len(v.findings) == 0; ok != c.ok {
 				t.Errorf("%v: %v", ok, v.findings)
 			}

@@ -53,7 +53,7 @@ type entry struct {
 	Code   string     `json:"code,omitempty"`
 	Err    string     `json:"err,omitempty"`
 
-	Part *int `json:"part,omitempty"` // the partition
+	Part *int `json:"part,omitempty"` // that was given, or given up
 }
 
 // journal is the file of one worker. An entry is one write, so that a process

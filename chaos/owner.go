@@ -3,12 +3,18 @@ package main
 import (
 	"slices"
 	"sort"
+
+	"promethean/event"
 )
 
 // judgeOwners wants every partition to be at one owner at a time: whoever hands
 // out after somebody else did must have been given the partition since. It says
 // how often one was given.
-func (h *history) judgeOwners(topic, group string, v *verdict) (taken int) {
+//
+// An event counts for the partition of its key among parts. That is where a group
+// has it, also if its hub had not heard yet of the topic's partitions when it was
+// published, and stored it with another one.
+func (h *history) judgeOwners(topic, group string, parts int, v *verdict) (taken int) {
 	type tenure struct {
 		who  string
 		part int
@@ -17,7 +23,7 @@ func (h *history) judgeOwners(topic, group string, v *verdict) (taken int) {
 	outs := make(map[int][]*entry) // by partition
 	for i := range h.entries {
 		e := &h.entries[i]
-		if e.Topic != topic || e.Group != group || e.Part == nil {
+		if e.Topic != topic || e.Group != group {
 			continue
 		}
 		switch e.Do {
@@ -26,7 +32,8 @@ func (h *history) judgeOwners(topic, group string, v *verdict) (taken int) {
 			t := tenure{e.Who, *e.Part}
 			takes[t] = append(takes[t], e.T)
 		case doGot:
-			outs[*e.Part] = append(outs[*e.Part], e)
+			part := event.PartitionFor(e.Key, e.ID, parts)
+			outs[part] = append(outs[part], e)
 		}
 	}
 	for part, list := range outs {

@@ -380,7 +380,7 @@ func (r *run) judge(ctx context.Context) error {
 				g.name, t.delivered, t.redelivered, t.acked, t.longest.Seconds(), stamp(t.longestAt)))
 		}
 		for _, g := range l.owned {
-			groups = append(groups, fmt.Sprintf("%s: %d times a partition was taken", g.name, h.judgeOwners(g.topic, g.name, &r.verdict)))
+			groups = append(groups, fmt.Sprintf("%s: %d times a partition was taken", g.name, h.judgeOwners(g.topic, g.name, l.parts, &r.verdict)))
 		}
 		for _, t := range l.tables {
 			n, err := r.judgeTable(ctx, h, t)
