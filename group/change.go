@@ -1,10 +1,12 @@
 package group
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 
+	"promethean/event"
 	"promethean/store"
 )
 
@@ -102,20 +104,40 @@ func (r *runner) refresh(ctx context.Context) error {
 
 // adopt takes over the settings that a cursor carries.
 func (r *runner) adopt(c *store.Cursor) error {
-	meta := c.Meta
-	if r.part != nil { // they are kept in one place for all partitions
-		meta = r.part.meta
+	for {
+		meta := r.meta(c)
+		set, err := decodeSettings(meta)
+		if err != nil {
+			return err
+		}
+		filter, err := CompileFilter(set.Filter)
+		if err != nil {
+			return err
+		}
+		if r.use(meta, set, filter) {
+			return nil
+		}
 	}
-	set, err := decodeSettings(meta)
-	if err != nil {
-		return err
-	}
-	filter, err := CompileFilter(set.Filter)
-	if err != nil {
-		return err
+}
+
+// meta gives the settings of a cursor. Those of partitions are kept in one place
+// for all of them.
+func (r *runner) meta(c *store.Cursor) []byte {
+	if r.part == nil {
+		return c.Meta
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return r.part.meta
+}
+
+// use makes settings those of the runner, unless others have come meanwhile.
+func (r *runner) use(meta []byte, set Settings, filter func(*event.Event) bool) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.part != nil && !bytes.Equal(r.part.meta, meta) {
+		return false
+	}
 	r.set, r.filter = set, filter
-	return nil
+	return true
 }

@@ -305,7 +305,8 @@ func (e *Engine) changeParted(ctx context.Context, topic, group string, set Sett
 			return err
 		}
 		x.cur.Meta = now.encode()
-		if _, err = e.log.PutCursor(ctx, x.cur); lostRace(err) {
+		version, err := e.log.PutCursor(ctx, x.cur)
+		if lostRace(err) {
 			continue
 		}
 		if err != nil {
@@ -313,7 +314,12 @@ func (e *Engine) changeParted(ctx context.Context, topic, group string, set Sett
 		}
 		for _, r := range e.runnersOf(topic, group) {
 			r.mu.Lock()
-			r.part.meta, r.set = x.cur.Meta, now
+			if version < r.part.version { // somebody was quicker with another change
+				r.mu.Unlock()
+				continue
+			}
+			r.part.learn(x.cur.Meta, version)
+			r.set = now
 			for _, it := range r.held {
 				r.unblock(it)
 			}

@@ -24,11 +24,20 @@ type part struct {
 
 	// Under runner.mu.
 	meta    []byte // the group's settings
+	version uint64 // of the cursor that had them
 	div     *divider
 	until   uint64 // where the plan ends, if it does
 	ends    bool
 	flushed uint64 // how far what is foreign was recorded
 	taken   bool   // somebody was the member in this epoch
+}
+
+// learn takes over the group's settings as a cursor has them, unless later ones
+// are known. The runner's mu must be held.
+func (p *part) learn(meta []byte, version uint64) {
+	if version >= p.version {
+		p.meta, p.version = meta, version
+	}
 }
 
 // maxForeign is how far a partition without events of its own goes on before
@@ -312,7 +321,7 @@ func (e *Engine) joinPart(ctx context.Context, topic, group string, p Plan, numb
 			return nil, err
 		}
 		r.mu.Lock()
-		r.part.meta = root.cur.Meta
+		r.part.learn(root.cur.Meta, root.cur.Version)
 		r.mu.Unlock()
 		err = r.load(ctx, &root.set, Start{From: FromSeq, Seq: root.cur.Floor})
 		if errors.Is(err, errAbandoned) {
@@ -346,7 +355,7 @@ func (e *Engine) partRunner(g *parted, root *root, number int) (*runner, error) 
 	r := newRunner(e, n, g.group)
 	r.part = &part{
 		number: number, plan: root.plan, term: root.set.term, generation: root.cur.Generation,
-		follows: root.set.Partitions == FollowTopic, pages: pages, of: g, meta: root.cur.Meta,
+		follows: root.set.Partitions == FollowTopic, pages: pages, of: g, meta: root.cur.Meta, version: root.cur.Version,
 	}
 	if r.part.follows {
 		r.part.div = g.divider(root.set.term, &root.terms)
@@ -444,7 +453,7 @@ func (r *runner) reroot(ctx context.Context) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.part.meta = root.cur.Meta
+	r.part.learn(root.cur.Meta, root.cur.Version)
 	if r.part.follows {
 		r.learn(&root.terms)
 	}
