@@ -7,16 +7,27 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { connect } from 'promethean-client';
+import { connect, type Client } from 'promethean-client';
 import { Hub, needsHub } from './hub.js';
 
 const options = { ...needsHub, timeout: 60_000 };
 
+/** What the test at hand has opened: left open by one that fails, it would keep Node alive. */
+let opened: Client[] = [];
+
+async function open(...args: Parameters<typeof connect>): Promise<Client> {
+  const client = await connect(...args);
+  opened.push(client);
+  return client;
+}
+
 async function withHub(hub: Hub, use: (hub: Hub) => Promise<void>): Promise<void> {
+  opened = [];
   try {
     await use(await hub.start());
   } finally {
     await hub.remove();
+    await Promise.allSettled(opened.map((c) => c.close({ signal: AbortSignal.timeout(100) })));
   }
 }
 
@@ -31,10 +42,10 @@ test('a connection outlives its token where another can be had', options, () => 
     const states: string[] = [];
     const given: number[] = [];
     const token = () => {
-      given.push(Math.floor(Date.now() / 1000) + 2);
+      given.push(Math.floor(Date.now() / 1000) + 6);
       return sign(secret, { sub: 'ts', exp: given.at(-1), scope: 'publish:a.b subscribe:a.b' });
     };
-    const hub = await connect(url, { token, onStatus: (s) => states.push(s.state) });
+    const hub = await open(url, { token, onStatus: (s) => states.push(s.state) });
     let attempt = 0;
     let finish = () => {};
     await hub.subscribe('a.b', 'g', (_, d) => {
@@ -52,7 +63,7 @@ test('a connection outlives its token where another can be had', options, () => 
 
 test('a hub that is stopped and started again costs no attempt', options, () =>
   withHub(new Hub(), async (process) => {
-    const hub = await connect(process.url, { backoff: { minMs: 20, maxMs: 100 } });
+    const hub = await open(process.url, { backoff: { minMs: 20, maxMs: 100 } });
     const attempts: number[] = [];
     let begun = () => {};
     const running = new Promise<void>((resolve) => (begun = resolve));
@@ -75,7 +86,7 @@ test('a hub that is stopped and started again costs no attempt', options, () =>
 
 test('work that outlasts an outage is acked and not done again', options, () =>
   withHub(new Hub(), async (process) => {
-    const hub = await connect(process.url, { backoff: { minMs: 20, maxMs: 100 } });
+    const hub = await open(process.url, { backoff: { minMs: 20, maxMs: 100 } });
     let runs = 0;
     let begun = () => {};
     const running = new Promise<void>((resolve) => (begun = resolve));
@@ -97,7 +108,7 @@ test('work that outlasts an outage is acked and not done again', options, () =>
 
 test('two clients share a group, and each event is handled once', options, () =>
   withHub(new Hub(), async ({ url }) => {
-    const clients = await Promise.all([connect(url), connect(url)]);
+    const clients = await Promise.all([open(url), open(url)]);
     const handled = [0, 0];
     const seen = new Set<string>();
     await clients[0]!.setGroup('a.b', 'g', { from: 'earliest' });
@@ -118,7 +129,7 @@ test('two clients share a group, and each event is handled once', options, () =>
 
 test('members of a partitioned group have its partitions among them', options, () =>
   withHub(new Hub(), async ({ url }) => {
-    const clients = await Promise.all([connect(url), connect(url)]);
+    const clients = await Promise.all([open(url), open(url)]);
     const until = async (holds: () => boolean) => {
       while (!holds()) await new Promise(setImmediate);
     };
@@ -147,7 +158,7 @@ test('members of a partitioned group have its partitions among them', options, (
     // A group is partitioned or not.
     await assert.rejects(clients[1]!.pull('a.b', 'g'), { code: 'group_conflict' });
     // Another member of the same name takes its place.
-    const third = await connect(url);
+    const third = await open(url);
     let all: number[] = [];
     await third.subscribe('a.b', 'g', () => {}, { partitioned: true, member: 'm1', onAssign: (_, partitions) => void (all = partitions) });
     assert.equal((await subs[1]!.closed)?.code, 'fenced');
@@ -186,7 +197,7 @@ test('views are asked and built anew', options, () => {
   const config = join(dir, 'views.yaml');
   writeFileSync(config, 'views:\n  processes: {topic: process.state, key: .id, indexes: [status, {fields: [pid], unique: true}]}\n');
   return withHub(new Hub(['--config', config]), async ({ url }) => {
-    const hub = await connect(url);
+    const hub = await open(url);
     const states = [{ id: 'a/1', pid: 1, status: 'up' }, { id: 'b', pid: 2, status: 'up' }, { id: 'b', pid: 2, status: 'down' }];
     await hub.publishBatch(states.map((payload, i) => ({ topic: 'process.state', key: payload.id, ts: i + 1, payload })));
     const caughtUp = async () => (await hub.views.get('processes')).lag === 0;
@@ -214,7 +225,7 @@ test('feeds and outboxes of a hub whose databases are away are seen to wait', op
   const config = join(dir, 'inflow.yaml');
   writeFileSync(config, `changefeeds:\n  orders: {uri: "postgres://127.0.0.1:1/x", table: orders, topic: orders.changed}\noutboxes:\n  shop: {uri: "sqlite://${join(dir, 'none.db')}"}\n`);
   return withHub(new Hub(['--config', config]), async ({ url }) => {
-    const hub = await connect(url);
+    const hub = await open(url);
     while ((await hub.changefeeds())[0]!.state !== 'waiting' || (await hub.outboxes())[0]!.state !== 'outage') await new Promise((resolve) => setTimeout(resolve, 20));
     const [feed] = await hub.changefeeds();
     assert.deepEqual([feed!.name, feed!.topic, feed!.published], ['orders', 'orders.changed', 0]);
