@@ -133,6 +133,9 @@ func TestRebuildAtAnyHub(t *testing.T) {
 		until(t, "the rebuild", func() bool {
 			return strings.Contains(askFor(h[1].served, "GET", "/views/orders", "").text, `"state":"done"`)
 		})
+		if a := askFor(h[1].served, "GET", "/views", ""); a.status != 200 || !strings.Contains(a.text, `"state":"done"`) {
+			t.Errorf("all views: %d %s", a.status, a.text)
+		}
 		h[0].front.Down(true)
 		if a := askFor(h[1].served, "GET", "/views/orders", ""); a.status != 200 || !strings.Contains(a.text, `"count":2`) {
 			t.Errorf("with its hub away: %d %s", a.status, a.text)

@@ -52,6 +52,7 @@ func (c *call) collection() (*view.Collection, error) {
 // listViews serves GET /views: those that the caller may read.
 func listViews(c *call) error {
 	out := []view.Status{}
+	there := make(map[string][]view.Status) // what hubs that project have told
 	for _, v := range c.g.o.Views.Views() {
 		if c.allow(auth.Read, v.Topic()) != nil {
 			continue
@@ -59,6 +60,11 @@ func listViews(c *call) error {
 		s, err := v.Status(c.r.Context())
 		if err != nil {
 			return err
+		}
+		for _, other := range c.projected(v, there) {
+			if other.Name == s.Name {
+				s = other
+			}
 		}
 		out = append(out, s)
 	}
@@ -75,8 +81,29 @@ func (c *call) projector(v *view.View) finder {
 	return c.g.peers.holder("projects view "+v.Name(), v.Projector)
 }
 
-// showView serves GET /views/{view}. Where another hub projects, that hub knows
-// of counts and rebuilds.
+// projected gives the views of the hub that projects this one, if that is another
+// hub which answers: it knows of counts and rebuilds. Each hub is asked once.
+func (c *call) projected(v *view.View, told map[string][]view.Status) []view.Status {
+	if v.Projects() || c.forwarded || !c.g.peers.several() {
+		return nil
+	}
+	at, err := v.Projector(c.r.Context())
+	if err != nil {
+		return nil // nobody does
+	}
+	list, asked := told[at]
+	if !asked {
+		var got struct{ Views []view.Status }
+		find := c.g.peers.holder("projects view "+v.Name(), func(context.Context) (string, error) { return at, nil })
+		if err := c.askPeer(find, "/views", &got); err != nil {
+			c.g.o.Logger.Debug("views of another hub", "id", at, "err", err)
+		}
+		list, told[at] = got.Views, got.Views
+	}
+	return list
+}
+
+// showView serves GET /views/{view}.
 func showView(c *call) error {
 	v, err := c.collection()
 	if err != nil {
@@ -86,10 +113,9 @@ func showView(c *call) error {
 	if err != nil {
 		return err
 	}
-	if !v.View().Projects() && !c.forwarded && c.g.peers.several() {
-		var there view.Status
-		if err := c.askPeer(c.projector(v.View()), c.r.URL.RequestURI(), &there); err == nil { // else what is known here must do
-			s = there
+	for _, other := range c.projected(v.View(), map[string][]view.Status{}) {
+		if other.Name == s.Name {
+			s = other
 		}
 	}
 	return c.answerJSON(http.StatusOK, s)
