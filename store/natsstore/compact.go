@@ -3,7 +3,9 @@ package natsstore
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -17,6 +19,8 @@ const (
 	purges = 16
 	// mostAsked is how many keys are remembered to have been purged.
 	mostAsked = 100_000
+	// settleFor bounds how long a compaction waits for a replica to have done it.
+	settleFor = 10 * time.Second
 )
 
 // Compact implements [store.Compacts]. The events of a key have a subject of
@@ -53,8 +57,9 @@ type compaction struct {
 	single bool   // it is about one key
 	bytes  uint64 // what the events up to until take
 
-	mu   sync.Mutex // guards done while purges are under way
+	mu   sync.Mutex // guards the rest while purges are under way
 	done store.Compacted
+	last []uint64 // the seqs of the purges that were answered last
 }
 
 func (j *compaction) run(ctx context.Context, c store.Compaction) error {
@@ -84,6 +89,9 @@ func (j *compaction) run(ctx context.Context, c store.Compaction) error {
 	err = j.purge(ctx)
 	if err == nil {
 		j.done.Removed = gone // answers may have been lost
+		if j.scan.lags {
+			j.settle(ctx)
+		}
 	}
 	j.done.Removed = min(j.done.Removed, gone)
 	j.done.Kept -= j.done.Removed
@@ -147,6 +155,26 @@ func (j *compaction) purge(ctx context.Context) error {
 	return err
 }
 
+// settle waits until the replica that answers this process has done what the
+// leader has: one that lags would show for a moment more what was removed. All
+// replicas purge in one order, and the last in it is among those that were
+// answered last, as no more than that are under way at a time. Readers at
+// another server may still be shown it, for as long as its replica lags.
+func (j *compaction) settle(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, settleFor)
+	defer cancel()
+	var wait time.Duration
+	for _, seq := range j.last {
+		for ctx.Err() == nil {
+			p, err := j.scan.page(ctx, seq, 1)
+			if err != nil || len(p.msgs) == 0 || p.msgs[0].Header.Get(hdrSeq) != strconv.FormatUint(seq, 10) {
+				break // it is gone, or nobody can tell: it was removed all the same
+			}
+			pause(ctx, &wait)
+		}
+	}
+}
+
 // purgeKey removes the events of a key up to a seq.
 func (j *compaction) purgeKey(ctx context.Context, key string, seq uint64, ts int64) error {
 	var a struct {
@@ -162,6 +190,9 @@ func (j *compaction) purgeKey(ctx context.Context, key string, seq uint64, ts in
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.done.Removed += a.Purged
+	if j.last = append(j.last, seq); len(j.last) > purges {
+		j.last = j.last[1:]
+	}
 	if j.find.Tombs.Has(seq) {
 		j.done.MaxTS = max(j.done.MaxTS, ts)
 	}
