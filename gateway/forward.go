@@ -140,11 +140,12 @@ func (c *call) forward(find finder) (again bool, err error) {
 	return false, err
 }
 
-// askPeer reads what another hub answers to a GET of the same caller.
-func (c *call) askPeer(find finder, uri string, out any) error {
+// askPeer reads what another hub, of which is known what it has, answers to a GET
+// of the same caller.
+func (c *call) askPeer(id, has, uri string, out any) error {
 	ctx, cancel := context.WithTimeout(c.r.Context(), askWait)
 	defer cancel()
-	hub, err := find(ctx)
+	hub, err := c.g.peers.address(ctx, id, has)
 	if err != nil {
 		return err
 	}

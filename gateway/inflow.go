@@ -94,8 +94,7 @@ func listFeeds(c *call) error {
 			}
 			if _, asked := told[at]; !asked {
 				var got struct{ Changefeeds []feedOf }
-				find := c.g.peers.holder("runs a change feed", func(context.Context) (string, error) { return at, nil })
-				if err := c.askPeer(find, "/ops/changefeeds", &got); err != nil {
+				if err := c.askPeer(at, "runs a change feed", "/ops/changefeeds", &got); err != nil {
 					c.g.o.Logger.Debug("change feeds of another hub", "id", at, "err", err)
 				}
 				told[at] = got.Changefeeds

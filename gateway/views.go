@@ -94,8 +94,7 @@ func (c *call) projected(v *view.View, told map[string][]view.Status) []view.Sta
 	list, asked := told[at]
 	if !asked {
 		var got struct{ Views []view.Status }
-		find := c.g.peers.holder("projects view "+v.Name(), func(context.Context) (string, error) { return at, nil })
-		if err := c.askPeer(find, "/views", &got); err != nil {
+		if err := c.askPeer(at, "projects view "+v.Name(), "/views", &got); err != nil {
 			c.g.o.Logger.Debug("views of another hub", "id", at, "err", err)
 		}
 		list, told[at] = got.Views, got.Views
