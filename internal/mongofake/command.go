@@ -75,7 +75,8 @@ type call struct {
 	seqs      map[string][]bson.Raw
 	sess      *session
 	txn       *txn
-	streaming bool // it reads a change stream
+	streaming bool   // it reads a change stream
+	f         *Fault // what is to go wrong with it
 }
 
 func (c *call) has(field string) bool {
@@ -163,6 +164,7 @@ func (s *Server) handle(ctx context.Context, m message) (reply bson.Raw, ok bool
 // answer runs the command, with what is to go wrong.
 func (c *call) answer() (bson.Raw, bool) {
 	f := c.s.fault(c)
+	c.f = f
 	c.look()
 	if f != nil {
 		if cut, err := f.before(c); cut || err != nil {

@@ -34,6 +34,9 @@ type Fault struct {
 	// WriteConcern has the command done, and the error told as one of the write
 	// concern.
 	WriteConcern bool
+	// Statement has one statement of a write fail alone, by its number from 1;
+	// the error is one of those that the answer lists.
+	Statement int
 	// Cut ends the connection instead of answering.
 	Cut bool
 	// Delay holds the command back before anything happens.
@@ -107,7 +110,7 @@ func (f *Fault) before(c *call) (cut bool, err error) {
 		}
 	}
 	switch {
-	case f.After || f.WriteConcern:
+	case f.After || f.WriteConcern || f.Statement > 0:
 		return false, nil
 	case f.Cut:
 		return true, nil

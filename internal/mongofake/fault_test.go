@@ -2,6 +2,7 @@ package mongofake_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -35,6 +36,23 @@ func TestRetriedWrite(t *testing.T) {
 	if w.Pending() != 0 {
 		t.Errorf("%d faults are left", w.Pending())
 	}
+}
+
+// TestFailingStatement: one statement fails, and the others are done.
+func TestFailingStatement(t *testing.T) {
+	w := start(t, mongofake.Options{})
+	insert(t, w, item(1), item(2), item(3))
+	w.Fail(mongofake.Fault{Command: "delete", Statement: 2, Code: 8000, Message: "not this one"})
+	var models []mongo.WriteModel
+	for n := range 3 {
+		models = append(models, mongo.NewDeleteOneModel().SetFilter(item(n+1)))
+	}
+	_, err := w.coll.BulkWrite(deadline(t), models, options.BulkWrite().SetOrdered(false))
+	var bulk mongo.BulkWriteException
+	if !errors.As(err, &bulk) || len(bulk.WriteErrors) != 1 || bulk.WriteErrors[0].Index != 1 || bulk.WriteErrors[0].Code != 8000 {
+		t.Errorf("the error: %v", err)
+	}
+	wantIDs(t, ids(t, deadline(t), w.coll, bson.D{}), int32(2))
 }
 
 func TestHealAndDelay(t *testing.T) {

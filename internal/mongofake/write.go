@@ -61,7 +61,12 @@ func (c *call) each(list []bson.Raw, do func(i int, stmt bson.Raw) error) (*fail
 	ordered := !c.has("ordered") || truthy(c.body.Lookup("ordered"))
 	var errs bson.A
 	for i, stmt := range list {
-		err := c.statement(func() error { return do(i, stmt) })
+		err := c.statement(func() error {
+			if c.f != nil && c.f.Statement == i+1 {
+				return c.f.failure()
+			}
+			return do(i, stmt)
+		})
 		if err == nil {
 			continue
 		}

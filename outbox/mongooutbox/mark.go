@@ -2,6 +2,7 @@ package mongooutbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -23,19 +24,35 @@ func (b *Outbox) freed(now int64) bson.D {
 	}
 }
 
-// write does what is to be done with single documents, each by itself.
-func (b *Outbox) write(ctx context.Context, models []mongo.WriteModel) (changed int, err error) {
+// write does what is to be done with single documents, each by itself. It says how
+// many there were: those too that had been as they were to be.
+func (b *Outbox) write(ctx context.Context, models []mongo.WriteModel) (n int, err error) {
 	if len(models) == 0 {
 		return 0, nil
 	}
 	err = again(ctx, func() error {
 		res, err := b.rows.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(false))
 		if res != nil {
-			changed += int(res.ModifiedCount + res.DeletedCount)
+			n += int(res.MatchedCount + res.DeletedCount)
 		}
+		models = undone(models, err)
 		return err
 	})
-	return changed, err
+	return n, err
+}
+
+// undone gives the writes that an error is about: some, if the server names them,
+// or all.
+func undone(models []mongo.WriteModel, err error) []mongo.WriteModel {
+	var failed mongo.BulkWriteException
+	if !errors.As(err, &failed) || len(failed.WriteErrors) == 0 {
+		return models
+	}
+	left := make([]mongo.WriteModel, 0, len(failed.WriteErrors))
+	for _, w := range failed.WriteErrors {
+		left = append(left, w.Request)
+	}
+	return left
 }
 
 // guarded changes the documents that still fit a filter, each by itself: that

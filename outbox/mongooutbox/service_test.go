@@ -214,6 +214,26 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// What could not be done for one row because others were in its way is done again
+// for that row alone, and no row is counted twice.
+func TestContendedRow(t *testing.T) {
+	w := newWorld(t)
+	w.check(w.transact(func(ctx context.Context) error {
+		return w.box.Add(ctx, numbered("a", 1), numbered("b", 2), numbered("c", 3))
+	}))
+	rows, err := w.box.ClaimBatch(w.ctx, "me", 3, time.Hour)
+	w.check(err)
+	for _, r := range rows {
+		w.check(w.box.MarkError(w.ctx, "me", outbox.Refusal{ID: r.ID, Reason: "no"}))
+	}
+	w.fake.Fail(mongofake.Fault{Command: "update", Statement: 2, Code: 16908292, Message: "canceling statement due to lock timeout"})
+	before := w.fake.Calls("update")
+	n, err := w.box.Retry(w.ctx)
+	if calls := w.fake.Calls("update") - before; err != nil || n != 3 || calls != 2 {
+		t.Errorf("%d rows in %d calls, %v; want 3 in 2", n, calls, err)
+	}
+}
+
 // A server that goes away and comes back, and a change stream that ends, delay
 // rows and lose none; being woken begins again.
 func TestServerGoesAway(t *testing.T) {

@@ -25,6 +25,14 @@ var careCases = []Case{
 		x.sent(byKey["a"])
 		x.wantCount("retry of what is sent", 0)(x.Store.Retry(x.ctx, byKey["a"].ID))
 	}},
+	{"care/retry counts rows that were due already", func(x *trial) {
+		x.addKeyed(1, "a", "b")
+		x.refuse("me", 0, x.wantClaim("me", "a1", "b1")...)
+		// Often enough that two of them come within a tick of any clock.
+		for range 50 {
+			x.wantCount("retry of all", 2)(x.Store.Retry(x.ctx))
+		}
+	}},
 	{"care/discarded rows are gone, others are not", func(x *trial) {
 		x.addKeyed(2, "a", "b")
 		x.addKeyed(1, "c")
