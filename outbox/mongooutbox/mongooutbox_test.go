@@ -3,7 +3,6 @@ package mongooutbox_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"sync/atomic"
@@ -18,6 +17,7 @@ import (
 	"promethean/event"
 	"promethean/internal/mongofake"
 	"promethean/internal/mongotest"
+	"promethean/internal/rapidtest"
 	"promethean/outbox"
 	"promethean/outbox/mongooutbox"
 	"promethean/outbox/outboxtest"
@@ -201,14 +201,8 @@ func TestConformance(t *testing.T) {
 	onEach(t, func(t *testing.T, s server) { outboxtest.Run(t, harness(s)) })
 }
 
-// TestModel draws fewer sequences than rapid would: each step asks a server. The
-// flag -rapid.checks has it draw more.
+// TestModel draws fewer sequences than rapid would: each step asks a server.
 func TestModel(t *testing.T) {
-	if f := flag.Lookup("rapid.checks"); f != nil && f.Value.String() == f.DefValue {
-		if err := f.Value.Set("15"); err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = f.Value.Set(f.DefValue) }()
-	}
+	rapidtest.Checks(t, 15)
 	onEach(t, func(t *testing.T, s server) { outboxtest.Model(t, harness(s)) })
 }

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"promethean/event"
+	"promethean/internal/rapidtest"
 	"promethean/outbox"
 	"promethean/outbox/outboxtest"
 	"promethean/outbox/pgoutbox"
@@ -163,5 +164,15 @@ func TestConformance(t *testing.T) {
 			})
 			return b.harness(b.begin)
 		})
+	})
+}
+
+// TestModel draws fewer sequences than rapid would: each step asks a server.
+func TestModel(t *testing.T) {
+	serverURI(t)
+	rapidtest.Checks(t, 20)
+	outboxtest.Model(t, func(t testing.TB) outboxtest.Harness {
+		b := open(t, pgoutbox.Options{})
+		return b.harness(b.begin)
 	})
 }

@@ -3,7 +3,6 @@ package sqliteoutbox_test
 import (
 	"context"
 	"database/sql"
-	"flag"
 	"path/filepath"
 	"testing"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"promethean/event"
+	"promethean/internal/rapidtest"
 	"promethean/outbox"
 	"promethean/outbox/outboxtest"
 	"promethean/outbox/sqliteoutbox"
@@ -84,13 +84,7 @@ func harness(t testing.TB) outboxtest.Harness {
 func TestConformance(t *testing.T) { outboxtest.Run(t, harness) }
 
 // TestModel draws fewer sequences than rapid would: each has a file of its own.
-// The flag -rapid.checks has it draw more.
 func TestModel(t *testing.T) {
-	if f := flag.Lookup("rapid.checks"); f != nil && f.Value.String() == f.DefValue {
-		if err := f.Value.Set("20"); err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = f.Value.Set(f.DefValue) }()
-	}
+	rapidtest.Checks(t, 20)
 	outboxtest.Model(t, harness)
 }

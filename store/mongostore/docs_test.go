@@ -2,10 +2,10 @@ package mongostore_test
 
 import (
 	"context"
-	"flag"
 	"sync"
 	"testing"
 
+	"promethean/internal/rapidtest"
 	"promethean/store"
 	"promethean/store/mongostore"
 	"promethean/store/storetest"
@@ -70,11 +70,6 @@ func TestDocs(t *testing.T) {
 // TestDocsModel holds also where there are no transactions: while one process
 // writes, a batch that is refused has written nothing.
 func TestDocsModel(t *testing.T) {
-	if f := flag.Lookup("rapid.checks"); f != nil && f.Value.String() == f.DefValue {
-		if err := f.Value.Set("12"); err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = f.Value.Set(f.DefValue) }()
-	}
+	rapidtest.Checks(t, 12)
 	onEach(t, func(t *testing.T, uri string) { storetest.DocsModel(t, docsHarness(uri)) })
 }

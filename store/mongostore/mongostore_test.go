@@ -2,7 +2,6 @@ package mongostore_test
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"os"
 	"sync"
@@ -14,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"promethean/internal/mongotest"
+	"promethean/internal/rapidtest"
 	"promethean/store/mongostore"
 	"promethean/store/storetest"
 )
@@ -93,14 +93,8 @@ func TestConformance(t *testing.T) {
 }
 
 // TestModel draws fewer sequences than rapid would: each step asks a server.
-// The flag -rapid.checks has it draw more.
 func TestModel(t *testing.T) {
-	if f := flag.Lookup("rapid.checks"); f != nil && f.Value.String() == f.DefValue {
-		if err := f.Value.Set("30"); err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = f.Value.Set(f.DefValue) }()
-	}
+	rapidtest.Checks(t, 30)
 	onEach(t, func(t *testing.T, uri string) { storetest.Model(t, harness(uri)) })
 }
 
