@@ -101,7 +101,9 @@ type Expect struct {
 // Appended answers for one event of a batch.
 type Appended struct {
 	Seq uint64
-	// Duplicate says that the id was known: Seq is that of the stored event.
+	// Duplicate says that the id was known when the call came: Seq is that of the
+	// stored event. An event that the call itself stored is none, however often
+	// the engine had to try.
 	Duplicate bool
 	// Original is the stored event of a duplicate. It is nil in the rare cases
 	// that it was trimmed before it could be read, or that an asynchronous

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -96,10 +98,16 @@ func shorten(s string) string {
 // published on condition that L is still the last seq. So nothing came between
 // judgement and commit. It is taken when the server knows an id whose event was
 // trimmed, and for several expectations at once.
+//
+// If no answer comes, the events may be there. They carry the call's own random
+// number, by which it knows them from those of others with the same ids.
 type appending struct {
 	s *Store
 	b *store.Batch
 	t *topic
+
+	call   []string // the header with the random number
+	unsure bool     // an attempt had no clear answer
 
 	answers []store.Appended
 	fresh   []int            // indexes of the events that are new
@@ -112,6 +120,7 @@ type appending struct {
 }
 
 func (a *appending) run(ctx context.Context) ([]store.Appended, error) {
+	a.call = []string{strconv.FormatUint(rand.Uint64()>>14, 36)}
 	a.findTwins()
 	a.strong = !a.simple()
 	began := time.Now()
@@ -131,10 +140,10 @@ func (a *appending) run(ctx context.Context) ([]store.Appended, error) {
 			return nil, unavailable(err)
 		}
 		if !errors.Is(err, errAgain) {
-			a.solo = true
+			a.solo, a.unsure = true, true
 		}
 		// Whatever happened, the next attempt begins with all that is stored:
-		// if this one was stored after all, its ids are duplicates then.
+		// if this one was stored after all, its ids are known then.
 		pause(ctx, &wait)
 		a.synced = false
 		if err := a.synchronize(ctx); err != nil {
@@ -259,7 +268,15 @@ func (a *appending) classify(ctx context.Context) error {
 		if a.answers[i].Duplicate {
 			e, ok := originals[a.answers[i].Seq]
 			if ok && e.ID == events[i].ID {
-				a.answers[i].Original = &e
+				ours, err := a.ours(ctx, i, e.Seq)
+				if err != nil {
+					return fmt.Errorf("find out who stored an event: %w", err)
+				}
+				if ours {
+					a.answers[i] = store.Appended{Seq: e.Seq}
+				} else {
+					a.answers[i].Original = &e
+				}
 				continue
 			}
 			a.t.index.forget(events[i].ID, a.answers[i].Seq)
@@ -273,6 +290,27 @@ func (a *appending) classify(ctx context.Context) error {
 	return nil
 }
 
+// ours says whether it was an earlier attempt of this call that stored event i of
+// the batch, as seq.
+func (a *appending) ours(ctx context.Context, i int, seq uint64) (yes bool, err error) {
+	if j, ok := a.first[a.b.Events[i].ID]; !a.unsure || ok && j != i {
+		return false, nil
+	}
+	err = a.s.retry(ctx, func(ctx context.Context) error {
+		m, err := a.s.fromLeader(ctx, a.t.stream, getRequest{Seq: seq})
+		if errors.Is(err, errGone) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		h, err := m.header()
+		yes = err == nil && h.Get(hdrCall) == a.call[0]
+		return err
+	})
+	return yes, err
+}
+
 // request makes what is published.
 func (a *appending) request() *request {
 	r := &request{solo: a.solo || a.strong || len(a.b.Expect) > 0, done: make(chan struct{})}
@@ -282,7 +320,7 @@ func (a *appending) request() *request {
 	}
 	for _, i := range a.fresh {
 		e := &a.b.Events[i]
-		m := a.s.message(e, msgID(e.ID, life))
+		m := a.s.message(e, msgID(e.ID, life), a.call)
 		r.msgs = append(r.msgs, m)
 		r.ids = append(r.ids, e.ID)
 		r.times = append(r.times, e.TS)

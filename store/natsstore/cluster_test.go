@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,10 +46,12 @@ func (l *ledger) twins(ctx context.Context, t testing.TB, stores []*natsstore.St
 		b.Events = append(b.Events, e)
 	}
 	var both sync.WaitGroup
+	var fresh, failed atomic.Int32 // how many answers say so; how many calls failed
 	for _, s := range stores {
 		both.Go(func() {
 			got, err := s.Append(ctx, b)
 			for errors.Is(err, store.ErrUnavailable) {
+				failed.Add(1)
 				got, err = s.Append(ctx, b)
 			}
 			if err != nil {
@@ -62,10 +65,17 @@ func (l *ledger) twins(ctx context.Context, t testing.TB, stores []*natsstore.St
 					t.Errorf("one event is acknowledged as seq %d and as %d", seq, a.Seq)
 				}
 				l.acked[b.Events[i].ID] = a.Seq
+				if !a.Duplicate {
+					fresh.Add(1)
+				}
 			}
 		})
 	}
 	both.Wait()
+	// Of a call that failed nobody knows whether it stored anything.
+	if n := int(fresh.Load()); n > len(b.Events) || n < len(b.Events) && failed.Load() == 0 && !t.Failed() {
+		t.Errorf("%d of %d events are said to be new by those who sent them at once", n, len(b.Events))
+	}
 }
 
 // TestLeaderKilled stops the server that leads the topic's stream under load,

@@ -20,6 +20,7 @@ const (
 	hdrID       = nats.MsgIdHdr
 	hdrTS       = "Ts"
 	hdrMeta     = "Ev"
+	hdrCall     = "By" // which call of Append it was, by a random number
 	hdrBatch    = "Nats-Batch-Id"
 	hdrBatchSeq = "Nats-Batch-Sequence"
 	hdrCommit   = "Nats-Batch-Commit"
@@ -44,8 +45,9 @@ const maxHeaderBytes = 64<<10 - 1
 const maxMetaText = 62_500
 
 // message makes the message that stores e.
-func (s *Store) message(e *event.Event, msgID string) *nats.Msg {
-	m := &nats.Msg{Subject: s.subject(e.Topic, e.Key), Data: e.Payload, Header: make(nats.Header, 6)}
+func (s *Store) message(e *event.Event, msgID string, call []string) *nats.Msg {
+	m := &nats.Msg{Subject: s.subject(e.Topic, e.Key), Data: e.Payload, Header: make(nats.Header, 7)}
+	m.Header[hdrCall] = call
 	m.Header[hdrID] = []string{msgID}
 	m.Header[hdrTS] = []string{strconv.FormatInt(e.TS, 10)}
 	if text := encodeMeta(e); text != "" {

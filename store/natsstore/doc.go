@@ -58,6 +58,7 @@
 //	  subject p.a.b.k   an event; the key's token is readable, see below
 //	    Nats-Msg-Id     the id; behind a # what tells a second life of a trimmed id
 //	    Ts              epoch milliseconds
+//	    By              a random number of the call that appended it
 //	    Ev              partition, sid, headers, caused_by, tags, where there are any
 //	    data            the payload, byte for byte
 //	bucket p-groups     key a.b.<group token>: the state of a group, as JSON
@@ -75,7 +76,9 @@
 // # When a process dies
 //
 //   - Append: the server commits a batch when its last message comes, and
-//     forgets one that has none. If the answer is lost, the ids are known.
+//     forgets one that has none. If the answer is lost, the ids are known, and
+//     the call knows its own events by its random number: they are no
+//     duplicates.
 //
 //   - Settlements and cursors: one message that replaces another of a known
 //     revision. Applying a settlement again changes nothing.

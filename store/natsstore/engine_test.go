@@ -71,7 +71,7 @@ func (l *ledger) publish(ctx context.Context, t testing.TB, s *natsstore.Store, 
 			b.Events = append(b.Events, e)
 			n++
 		}
-		for {
+		for first := true; ; first = false {
 			got, err := s.Append(ctx, b)
 			if errors.Is(err, store.ErrUnavailable) {
 				continue // the same ids again
@@ -83,6 +83,9 @@ func (l *ledger) publish(ctx context.Context, t testing.TB, s *natsstore.Store, 
 			l.mu.Lock()
 			for i := range got {
 				l.acked[b.Events[i].ID] = got[i].Seq
+				if first && got[i].Duplicate {
+					t.Errorf("publisher %d: seq %d is called a duplicate, and was sent in one call alone", who, got[i].Seq)
+				}
 			}
 			l.mu.Unlock()
 			break
