@@ -42,7 +42,11 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := w.run(ctx, *url, *path, *ownFor); err != nil {
+	err := w.run(ctx, *url, *path, *ownFor)
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return // asked to end before it was under way
+	}
+	if err != nil {
 		log.Fatal(err)
 	}
 }

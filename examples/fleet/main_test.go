@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -120,9 +121,33 @@ func (f *fleet) progress(n int, but string) {
 	}
 }
 
+// underWay waits until each worker has published. One that is not as far may not
+// listen to signals yet.
+func (f *fleet) underWay() {
+	f.t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		published := make(map[string]bool)
+		for _, l := range readJournal(f.t, f.journal) {
+			if l.what == "published" {
+				published[l.by] = true
+			}
+		}
+		idle := slices.IndexFunc(f.workers, func(w *exec.Cmd) bool { return !published[nameOf(w)] })
+		if idle < 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			f.t.Fatalf("worker %s published nothing in a minute", nameOf(f.workers[idle]))
+		}
+	}
+}
+
+func nameOf(w *exec.Cmd) string { return w.Args[slices.Index(w.Args, "-name")+1] }
+
 // end stops the workers, has what is left handled, and judges.
 func (f *fleet) end() {
 	f.t.Helper()
+	f.underWay()
 	for _, w := range f.workers {
 		_ = w.Process.Signal(syscall.SIGTERM)
 	}
