@@ -1,6 +1,7 @@
 package mongofake
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -12,8 +13,11 @@ func create(c *call) (bson.D, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.s.colls[ns] != nil {
+	if c.s.colls[ns] != nil || c.s.views[ns] != nil {
 		return nil, failf(codeNamespaceExists, "Collection %s already exists.", ns)
+	}
+	if c.has("viewOn") {
+		return c.createView(ns)
 	}
 	c.s.made(ns).images = truthy(c.body.Lookup("changeStreamPreAndPostImages", "enabled"))
 	return bson.D{}, nil
@@ -67,10 +71,12 @@ func drop(c *call) (bson.D, error) {
 	if coll := c.s.colls[ns]; coll != nil { // since 7.0 it is no error if there is none
 		c.s.dropCollection(coll)
 	}
+	delete(c.s.views, ns)
 	return bson.D{{Key: "ns", Value: ns.String()}}, nil
 }
 
 func dropDatabase(c *call) (bson.D, error) {
+	maps.DeleteFunc(c.s.views, func(ns namespace, _ *view) bool { return ns.db == c.db })
 	var list []*collection
 	for ns, coll := range c.s.colls {
 		if ns.db == c.db {
@@ -180,16 +186,16 @@ func (c *collection) index(spec bson.Raw) error {
 	if x.unique {
 		for _, r := range c.order {
 			doc := r.latest()
-			key, in, err := x.key(doc)
+			keys, err := x.keysOf(doc)
 			if err != nil {
 				return err
 			}
-			if in && x.held[key] != nil {
-				return duplicate(c.ns, x, doc)
+			for _, key := range keys {
+				if x.held[key] != nil {
+					return duplicate(c.ns, x, doc)
+				}
 			}
-			if in {
-				x.held[key] = r
-			}
+			x.claim(r, doc)
 		}
 	}
 	c.indexes = append(c.indexes, x)
@@ -270,6 +276,11 @@ func listCollections(c *call) (bson.D, error) {
 				bson.E{Key: "idIndex", Value: bson.D{{Key: "v", Value: int32(2)}, {Key: "key", Value: coll.indexes[0].keys}, {Key: "name", Value: "_id_"}}})
 		}
 		if doc := encode(d); is(doc) {
+			docs = append(docs, doc)
+		}
+	}
+	for ns, v := range c.s.views {
+		if doc := v.listed(ns); ns.db == c.db && is(doc) {
 			docs = append(docs, doc)
 		}
 	}

@@ -3,6 +3,7 @@ package mongofake
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
@@ -32,10 +33,18 @@ func aggregate(c *call) (bson.D, error) {
 			filter, stages = doc, stages[1:]
 		}
 	}
-	docs, err := c.s.colls[ns].find(c.txn, filter, nil, 0)
+	docs, err := c.read(ns, filter)
+	if err == nil {
+		docs, err = through(stages, docs)
+	}
 	if err != nil {
 		return nil, err
 	}
+	return c.begin(&cursor{ns: ns, docs: docs, txn: c.txn}, size, false)
+}
+
+// through takes documents through the stages of a pipeline.
+func through(stages, docs []bson.Raw) ([]bson.Raw, error) {
 	for _, doc := range stages {
 		run, err := compileStage(doc)
 		if err != nil {
@@ -45,7 +54,7 @@ func aggregate(c *call) (bson.D, error) {
 			return nil, err
 		}
 	}
-	return c.begin(&cursor{ns: ns, docs: docs, txn: c.txn}, size, false)
+	return docs, nil
 }
 
 // cursorSize reads how many documents the first batch may have.
@@ -77,7 +86,7 @@ func compileStage(doc bson.Raw) (stage, error) {
 	}
 	name, v := elements[0].Key(), elements[0].Value()
 	switch name {
-	case "$match", "$project", "$sort", "$group":
+	case "$match", "$project", "$set", "$sort", "$group":
 		arg, ok := v.DocumentOK()
 		if !ok {
 			return nil, failf(codeTypeMismatch, "%s needs an object", name)
@@ -87,10 +96,18 @@ func compileStage(doc bson.Raw) (stage, error) {
 			return matching(arg)
 		case "$project":
 			return projecting(arg)
+		case "$set":
+			s, err := compileSetting(arg)
+			return each(func(doc bson.Raw) (bson.Raw, error) {
+				d, err := s.apply(doc, decode(doc), time.Now())
+				return encode(d), err
+			}), err
 		case "$sort":
 			return sorting(arg)
 		}
 		return grouping(arg)
+	case "$unwind":
+		return unwinding(v)
 	case "$skip", "$limit":
 		n, ok := whole(v)
 		if !ok || n < 0 || n == 0 && name == "$limit" {
@@ -136,18 +153,21 @@ func matching(arg bson.Raw) (stage, error) {
 
 func projecting(arg bson.Raw) (stage, error) {
 	show, err := compileProjection(arg)
-	if err != nil {
-		return nil, err
-	}
+	return each(show), err
+}
+
+// each is a stage that makes one document of each.
+func each(show projection) stage {
 	return func(docs []bson.Raw) ([]bson.Raw, error) {
 		made := make([]bson.Raw, len(docs))
 		for i, doc := range docs {
+			var err error
 			if made[i], err = show(doc); err != nil {
 				return nil, err
 			}
 		}
 		return made, nil
-	}, nil
+	}
 }
 
 func sorting(arg bson.Raw) (stage, error) {
@@ -163,41 +183,20 @@ func sorting(arg bson.Raw) (stage, error) {
 	}, nil
 }
 
-// source gives a value of a document: what "$path" leads to, or a constant.
-type source func(bson.Raw) (bson.RawValue, bool)
-
-func compileSource(v bson.RawValue) (source, error) {
-	text, ok := v.StringValueOK()
-	if ok && strings.HasPrefix(text, "$") {
-		if strings.HasPrefix(text, "$$") {
-			return nil, failf(codeFailedToParse, "the fake does not know the variable %s", text)
-		}
-		path := strings.Split(text[1:], ".")
-		return func(doc bson.Raw) (bson.RawValue, bool) {
-			v, err := doc.LookupErr(path...)
-			return v, err == nil
-		}, nil
-	}
-	if v.Type == bson.TypeEmbeddedDocument || v.Type == bson.TypeArray {
-		return nil, failf(codeFailedToParse, "the fake does not know expressions but \"$path\" and constants, and got %s", v)
-	}
-	return func(bson.Raw) (bson.RawValue, bool) { return v, true }, nil
-}
-
 type accumulator struct {
 	field, op string
-	from      source
+	from      expression
 }
 
-// grouping knows $sum, $min and $max of paths and constants.
+// grouping knows $sum, $min and $max.
 func grouping(arg bson.Raw) (stage, error) {
 	elements, _ := arg.Elements()
-	var by source
+	var by expression
 	var list []accumulator
 	for _, e := range elements {
 		var err error
 		if e.Key() == "_id" {
-			if by, err = compileSource(e.Value()); err != nil {
+			if by, err = compileExpression(e.Value()); err != nil {
 				return nil, err
 			}
 			continue
@@ -208,7 +207,7 @@ func grouping(arg bson.Raw) (stage, error) {
 			return nil, failf(15952, "the fake knows $sum, $min and $max in $group, and got '%s': %s", e.Key(), e.Value())
 		}
 		a := accumulator{field: e.Key(), op: ops[0].Key()}
-		if a.from, err = compileSource(ops[0].Value()); err != nil {
+		if a.from, err = compileExpression(ops[0].Value()); err != nil {
 			return nil, err
 		}
 		list = append(list, a)
@@ -219,13 +218,16 @@ func grouping(arg bson.Raw) (stage, error) {
 	return func(docs []bson.Raw) ([]bson.Raw, error) { return group(docs, by, list) }, nil
 }
 
-func group(docs []bson.Raw, by source, list []accumulator) ([]bson.Raw, error) {
+func group(docs []bson.Raw, by expression, list []accumulator) ([]bson.Raw, error) {
 	groups := make(map[string]bson.D)
 	var order []string
 	for _, doc := range docs {
-		id, ok := by(doc)
-		if !ok {
-			id = bson.RawValue{Type: bson.TypeNull}
+		id, err := by(scoped(doc, time.Now()))
+		if err != nil {
+			return nil, err
+		}
+		if id.IsZero() {
+			id = null
 		}
 		key := identity(id)
 		d, known := groups[key]
@@ -256,9 +258,9 @@ func group(docs []bson.Raw, by source, list []accumulator) ([]bson.Raw, error) {
 
 // take adds what a document has to a group.
 func (a accumulator) take(doc bson.Raw, into *any) error {
-	v, ok := a.from(doc)
-	if !ok || class(v.Type) == class(bson.TypeNull) {
-		return nil
+	v, err := a.from(scoped(doc, time.Now()))
+	if err != nil || absent(v) {
+		return err
 	}
 	if a.op == "$sum" {
 		if class(v.Type) != 2 {

@@ -235,25 +235,66 @@ func (c *collection) sweep(s *Server) {
 	c.dead = 0
 }
 
-// key gives the text under which an index holds a document, and whether it does.
-func (x *index) key(doc bson.Raw) (string, bool, error) {
+// undefined is how an index holds an array without elements.
+const undefined = "undefined"
+
+// keysOf gives the texts under which an index holds a document: one, or one for
+// each element of an array.
+func (x *index) keysOf(doc bson.Raw) ([]string, error) {
 	if doc == nil || x.only != nil && !x.only(doc) {
-		return "", false, nil
+		return nil, nil
 	}
-	var b []byte
-	present := false
+	keys := []string{""}
+	present, several := false, false
 	for _, path := range x.paths {
-		f := lookup(doc, path)
-		if len(f.values) > 1 || len(f.values) == 1 && f.values[0].Type == bson.TypeArray {
-			return "", false, failf(codeBadValue, "the fake does not know unique indexes over arrays (%s)", x.name)
+		values, some := indexed(doc, path)
+		present = present || some
+		if len(values) > 1 && several {
+			return nil, failf(codeBadValue, "the fake does not know unique indexes over several arrays (%s)", x.name)
 		}
-		v := bson.RawValue{Type: bson.TypeNull}
-		if len(f.values) == 1 {
-			v, present = f.values[0], true
+		several = several || len(values) > 1
+		made := make([]string, 0, len(keys)*len(values))
+		for _, key := range keys {
+			for _, v := range values {
+				made = append(made, string(appendPart([]byte(key), v)))
+			}
 		}
-		b = appendPart(b, identity(v))
+		keys = made
 	}
-	return string(b), present || !x.sparse, nil
+	if !present && x.sparse {
+		return nil, nil
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys), nil
+}
+
+// indexed gives what an index sees at a path, and whether anything stands there.
+func indexed(doc bson.Raw, path []string) (values []string, some bool) {
+	f := lookup(doc, path)
+	for _, v := range f.values {
+		array, ok := v.ArrayOK()
+		if !ok {
+			values = append(values, identity(v))
+			continue
+		}
+		list, _ := array.Values()
+		for _, x := range list {
+			values = append(values, identity(x))
+		}
+		if len(list) == 0 {
+			values = append(values, undefined)
+		}
+	}
+	if len(values) == 0 {
+		if around := lookup(doc, path[:1]); len(path) > 1 && len(around.values) == 1 && around.values[0].Type == bson.TypeArray && !f.missing {
+			return []string{undefined}, false // an array without elements on the way
+		}
+		return []string{identity(null)}, false
+	}
+	if f.missing {
+		values = append(values, identity(null))
+	}
+	return values, true
 }
 
 // admit refuses a document that a unique index has already.
@@ -262,26 +303,28 @@ func (c *collection) admit(t *txn, r *record, doc bson.Raw) error {
 		if !x.unique {
 			continue
 		}
-		key, in, err := x.key(doc)
+		keys, err := x.keysOf(doc)
 		if err != nil {
 			return err
 		}
-		other := x.held[key]
-		if !in || other == nil || other == r {
-			continue
-		}
-		if other.owner != nil && other.owner != t {
-			if t == nil {
-				return locked{by: other.owner}
+		for _, key := range keys {
+			other := x.held[key]
+			if other == nil || other == r {
+				continue
 			}
-			return conflict()
-		}
-		has := other.latest()
-		if other.owner != nil {
-			has = other.pending
-		}
-		if taken, in, _ := x.key(has); in && taken == key {
-			return duplicate(c.ns, x, doc)
+			if other.owner != nil && other.owner != t {
+				if t == nil {
+					return locked{by: other.owner}
+				}
+				return conflict()
+			}
+			has := other.latest()
+			if other.owner != nil {
+				has = other.pending
+			}
+			if taken, _ := x.keysOf(has); slices.Contains(taken, key) {
+				return duplicate(c.ns, x, doc)
+			}
 		}
 	}
 	return nil
@@ -290,9 +333,16 @@ func (c *collection) admit(t *txn, r *record, doc bson.Raw) error {
 // claim notes that a record has the keys of a document.
 func (c *collection) claim(r *record, doc bson.Raw) {
 	for _, x := range c.indexes {
-		if key, in, _ := x.key(doc); x.unique && in {
-			x.held[key] = r
+		if x.unique {
+			x.claim(r, doc)
 		}
+	}
+}
+
+func (x *index) claim(r *record, doc bson.Raw) {
+	keys, _ := x.keysOf(doc) // it was admitted
+	for _, key := range keys {
+		x.held[key] = r
 	}
 }
 
@@ -302,10 +352,12 @@ func (c *collection) release(r *record, was bson.Raw) {
 		if !x.unique {
 			continue
 		}
-		old, had, _ := x.key(was)
-		now, has, _ := x.key(r.latest())
-		if had && (!has || old != now) && x.held[old] == r {
-			delete(x.held, old)
+		old, _ := x.keysOf(was)
+		now, _ := x.keysOf(r.latest())
+		for _, key := range old {
+			if !slices.Contains(now, key) && x.held[key] == r {
+				delete(x.held, key)
+			}
 		}
 	}
 }
@@ -322,9 +374,7 @@ func (c *collection) rebuild() {
 			if r.owner != nil {
 				doc = r.pending
 			}
-			if key, in, _ := x.key(doc); in {
-				x.held[key] = r
-			}
+			x.claim(r, doc)
 		}
 	}
 }

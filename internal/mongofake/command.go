@@ -42,7 +42,7 @@ func commands() map[string]command {
 		"getMore":     {run: getMore, inTxn: true, fields: "collection batchSize"},
 		"killCursors": {run: killCursors, always: true, inTxn: true, fields: "cursors"},
 
-		"create":           {run: create, fields: "changeStreamPreAndPostImages"},
+		"create":           {run: create, fields: "changeStreamPreAndPostImages viewOn pipeline"},
 		"collMod":          {run: collMod, fields: "changeStreamPreAndPostImages"},
 		"drop":             {run: drop},
 		"dropDatabase":     {run: dropDatabase},
@@ -213,6 +213,9 @@ func (c *call) run() (again bson.Raw, d bson.D, err error) {
 		return nil, nil, err
 	}
 	if err := c.checkPrimary(cmd); err != nil {
+		return nil, nil, err
+	}
+	if err := c.checkView(); err != nil {
 		return nil, nil, err
 	}
 	if again, err = c.enlist(); again != nil || err != nil {

@@ -21,10 +21,13 @@
 // # What it knows
 //
 // Commands: see the table in command.go. Filters: $eq $ne $gt $gte $lt $lte $in
-// $nin $exists $not $and $or $nor. Updates: replacement, $set $unset $inc $min
-// $max $setOnInsert $currentDate $push. Pipelines: $match $project $sort $skip
-// $limit $count $group with $sum $min $max. Whatever else a caller sends, a
-// command, an option, an operator, is refused by name. It never guesses.
+// $nin $exists $not $and $or $nor $expr. Updates: replacement, $set $unset $inc
+// $min $max $setOnInsert $currentDate $push $pull, and pipelines of $set.
+// Pipelines: $match $project $set $unwind $sort $skip $limit $count $group with
+// $sum $min $max. Expressions: paths, variables, and the operators that
+// expression.go lists. Views, and unique indexes, over arrays too. Whatever else
+// a caller sends, a command, an option, an operator, is refused by name. It never
+// guesses.
 //
 // Transactions read a snapshot and see their own writes; nobody else does
 // before the commit, which gives all of them one cluster time. The first writer

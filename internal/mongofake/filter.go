@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
@@ -60,6 +61,15 @@ func compileElement(e bson.RawElement) (predicate, error) {
 		return compileBranches(key, v)
 	case "$comment":
 		return everything, nil
+	case "$expr":
+		x, err := compileExpression(v)
+		if err != nil {
+			return nil, err
+		}
+		return func(doc bson.Raw) bool {
+			got, err := x(scoped(doc, time.Now()))
+			return err == nil && holds(got)
+		}, nil
 	}
 	if strings.HasPrefix(key, "$") {
 		return nil, failf(codeBadValue, "unknown top level operator: %s (the fake does not know it)", key)

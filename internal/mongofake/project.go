@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
@@ -11,14 +12,77 @@ import (
 // projection makes a document from another.
 type projection func(bson.Raw) (bson.Raw, error)
 
-type projected struct {
-	path []string
-	from []string // the path that the value is taken from; nil: its own
-	keep bool
+// fields are paths as a tree; nil is the whole of what stands there.
+type fields map[string]fields
+
+func (f fields) add(path []string) {
+	for i, part := range path {
+		below, known := f[part]
+		switch {
+		case known && below == nil:
+			return
+		case i == len(path)-1:
+			f[part] = nil
+			return
+		case below == nil:
+			below = fields{}
+			f[part] = below
+		}
+		f = below
+	}
 }
 
-// compileProjection reads which fields are kept, left out, or taken from
-// elsewhere ("$a.b").
+// setting are fields whose values are made.
+type setting []struct {
+	path []string
+	make expression
+}
+
+// add adds a field.
+func (s *setting) add(path []string, x expression) {
+	*s = append(*s, struct {
+		path []string
+		make expression
+	}{path, x})
+}
+
+// compileSetting reads the fields of the stage $set.
+func compileSetting(set bson.Raw) (s setting, err error) {
+	elements, err := set.Elements()
+	if err != nil {
+		return nil, failf(codeFailedToParse, "$set cannot be read: %v", err)
+	}
+	for _, e := range elements {
+		x, err := compileExpression(e.Value())
+		if err != nil {
+			return nil, err
+		}
+		s.add(strings.Split(e.Key(), "."), x)
+	}
+	return s, nil
+}
+
+// apply sets the fields of d to what follows from a document. One for which
+// nothing follows stays as it is.
+func (s setting) apply(doc bson.Raw, d bson.D, now time.Time) (bson.D, error) {
+	about := scoped(doc, now)
+	for _, f := range s {
+		v, err := f.make(about)
+		if err != nil {
+			return nil, err
+		}
+		if v.IsZero() {
+			continue
+		}
+		if d, err = into(d, f.path, func(any, bool) (any, error) { return v, nil }); err != nil {
+			return nil, err
+		}
+	}
+	return d, nil
+}
+
+// compileProjection reads which fields are kept, left out, or made by an
+// expression.
 func compileProjection(doc bson.Raw) (projection, error) {
 	elements, err := doc.Elements()
 	if err != nil {
@@ -27,88 +91,100 @@ func compileProjection(doc bson.Raw) (projection, error) {
 	if len(elements) == 0 {
 		return func(d bson.Raw) (bson.Raw, error) { return d, nil }, nil
 	}
-	var fields []projected
+	kept, left := fields{}, fields{}
+	var made setting
 	id := true
-	keeps, drops := false, false
 	for _, e := range elements {
 		key, v := e.Key(), e.Value()
-		f := projected{path: strings.Split(key, ".")}
-		source, isText := v.StringValueOK()
+		path := strings.Split(key, ".")
+		plain := class(v.Type) == 8 || class(v.Type) == 2
 		switch {
-		case class(v.Type) == 8 || class(v.Type) == 2:
-			f.keep = truthy(v)
-		case isText && len(source) > 1 && source[0] == '$' && source[1] != '$':
-			f.keep, f.from = true, strings.Split(source[1:], ".")
+		case plain && key == "_id":
+			id = truthy(v)
+		case plain && truthy(v):
+			kept.add(path)
+		case plain:
+			left.add(path)
 		default:
-			return nil, failf(codeFailedToParse, "the fake does not know the projection of '%s'", key)
+			x, err := compileComputed(path, v)
+			if err != nil {
+				return nil, err
+			}
+			made.add(path, x)
 		}
-		if key == "_id" && f.from == nil {
-			id = f.keep
-			continue
-		}
-		keeps, drops = keeps || f.keep, drops || !f.keep
-		fields = append(fields, f)
 	}
-	if keeps && drops {
+	keeps := len(kept)+len(made) > 0 || id && len(left) == 0
+	if keeps && len(left) > 0 {
 		return nil, failf(31254, "Cannot do exclusion in inclusion projection, or the other way round")
 	}
-	if !keeps && (drops || !id) {
-		return leaving(fields, id), nil
-	}
-	return keeping(fields, id), nil
-}
-
-func leaving(fields []projected, id bool) projection {
-	return func(doc bson.Raw) (bson.Raw, error) {
-		d := decode(doc)
-		for _, f := range fields {
-			if err := crosses(doc, f.path); err != nil {
-				return nil, err
-			}
-			d = without(d, f.path)
-		}
+	if !keeps {
 		if !id {
-			d = without(d, []string{"_id"})
+			left.add([]string{"_id"})
 		}
-		return encode(d), nil
+		return func(doc bson.Raw) (bson.Raw, error) { return encode(pick(doc, left, false)), nil }, nil
 	}
-}
-
-func keeping(fields []projected, id bool) projection {
+	if id {
+		kept.add([]string{"_id"})
+	}
 	return func(doc bson.Raw) (bson.Raw, error) {
-		var d bson.D
-		if v, err := doc.LookupErr("_id"); err == nil && id {
-			d = append(d, bson.E{Key: "_id", Value: v})
-		}
-		for _, f := range fields {
-			from := f.path
-			if f.from != nil {
-				from = f.from
-			}
-			if err := crosses(doc, from); err != nil {
-				return nil, err
-			}
-			v, err := doc.LookupErr(from...)
-			if err != nil {
-				continue
-			}
-			if d, err = into(d, f.path, func(any, bool) (any, error) { return v, nil }); err != nil {
-				return nil, err
-			}
-		}
-		return encode(d), nil
-	}
+		d, err := made.apply(doc, pick(doc, kept, true), time.Now())
+		return encode(d), err
+	}, nil
 }
 
-// crosses refuses a path that goes through an array: there, a projection means
-// each of its elements, which the fake does not know.
-func crosses(doc bson.Raw, path []string) error {
-	for i := 1; i < len(path); i++ {
-		if v, err := doc.LookupErr(path[:i]...); err == nil && v.Type == bson.TypeArray {
-			return failf(codeFailedToParse, "the fake does not project '%s' through an array", strings.Join(path, "."))
+// compileComputed reads an expression, or $elemMatch.
+func compileComputed(path []string, v bson.RawValue) (expression, error) {
+	spec, _ := v.DocumentOK()
+	match, err := spec.LookupErr("$elemMatch")
+	if err != nil {
+		return compileExpression(v)
+	}
+	filter, ok := match.DocumentOK()
+	if !ok || len(path) != 1 {
+		return nil, failf(codeBadValue, "the fake knows $elemMatch with a filter, of a field at the top")
+	}
+	is, err := compileFilter(filter)
+	if err != nil {
+		return nil, err
+	}
+	return func(s scope) (bson.RawValue, error) { return elementOf(s.doc.Lookup(path[0]), is), nil }, nil
+}
+
+// pick gives a document with some fields, or without them. In an array it does
+// so with each element.
+func pick(doc bson.Raw, which fields, keep bool) bson.D {
+	d := bson.D{}
+	elements, _ := doc.Elements()
+	for _, e := range elements {
+		below, named := which[e.Key()]
+		if !named || below == nil {
+			if named == keep {
+				d = append(d, bson.E{Key: e.Key(), Value: e.Value()})
+			}
+			continue
+		}
+		if v, some := pickBelow(e.Value(), below, keep); some {
+			d = append(d, bson.E{Key: e.Key(), Value: v})
 		}
 	}
-	return nil
+	return d
+}
+
+func pickBelow(v bson.RawValue, which fields, keep bool) (any, bool) {
+	switch v.Type {
+	case bson.TypeEmbeddedDocument:
+		return pick(v.Document(), which, keep), true
+	case bson.TypeArray:
+		list := bson.A{}
+		values, _ := v.Array().Values()
+		for _, x := range values {
+			if y, some := pickBelow(x, which, keep); some {
+				list = append(list, y)
+			}
+		}
+		return list, true
+	}
+	return v, !keep
 }
 
 // decode reads a document that was validated before.

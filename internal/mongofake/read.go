@@ -168,7 +168,12 @@ func find(c *call) (bson.D, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := x.gather(c.s.colls[ns], filter, order, from, skip); err != nil {
+	if c.s.views[ns] != nil {
+		err = c.gatherView(x, filter, order, skip)
+	} else {
+		err = x.gather(c.s.colls[ns], filter, order, from, skip)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return c.begin(x, size, truthy(c.body.Lookup("singleBatch")))

@@ -50,6 +50,7 @@ type Server struct {
 	news     chan struct{} // closed when anything below has changed
 	time     bson.Timestamp
 	colls    map[namespace]*collection
+	views    map[namespace]*view
 	oplog    []entry
 	trimmed  int64          // how many entries are gone
 	lost     bson.Timestamp // the time of the last of them
@@ -96,7 +97,7 @@ func Open(o Options) (*Server, error) {
 	}
 	s := &Server{
 		o: o, listener: l, addr: l.Addr().String(), process: bson.NewObjectID(),
-		news: make(chan struct{}), colls: make(map[namespace]*collection), sessions: make(map[string]*session),
+		news: make(chan struct{}), colls: make(map[namespace]*collection), views: make(map[namespace]*view), sessions: make(map[string]*session),
 		txns: make(map[*txn]bool), cursors: make(map[int64]*cursor), conns: make(map[net.Conn]bool),
 		calls: make(map[string]int), topology: 1, election: 1, commands: commands(), general: general(),
 	}

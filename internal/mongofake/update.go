@@ -9,11 +9,16 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// change is an update that was read: a whole document, or operators.
+// change is an update that was read: a whole document, operators, or the stages
+// of a pipeline.
 type change struct {
 	replace bson.Raw
 	ops     []operation
+	stages  []setting
 }
+
+// replaces says whether the update is a whole document.
+func (c *change) replaces() bool { return c.ops == nil && c.stages == nil }
 
 type operation struct {
 	name string
@@ -23,9 +28,12 @@ type operation struct {
 
 // compileUpdate reads an update, and refuses what it does not know.
 func compileUpdate(v bson.RawValue) (change, error) {
+	if v.Type == bson.TypeArray {
+		return compilePipeline(v)
+	}
 	doc, ok := v.DocumentOK()
 	if !ok {
-		return change{}, failf(codeFailedToParse, "an update is a document: the fake does not know pipelines as updates (got a %s)", v.Type)
+		return change{}, failf(codeFailedToParse, "an update is a document or a pipeline, not a %s", v.Type)
 	}
 	elements, err := doc.Elements()
 	if err != nil {
@@ -48,9 +56,30 @@ func compileUpdate(v bson.RawValue) (change, error) {
 	return c, c.conflicts()
 }
 
+// compilePipeline reads an update of the stage $set, once or more often.
+func compilePipeline(v bson.RawValue) (c change, err error) {
+	list, err := documents(v)
+	if err != nil {
+		return c, failf(codeFailedToParse, "a pipeline is an array of stages: %v", err)
+	}
+	c.stages = []setting{}
+	for _, doc := range list {
+		set, ok := doc.Lookup("$set").DocumentOK()
+		if elements, _ := doc.Elements(); !ok || len(elements) != 1 {
+			return c, failf(codeFailedToParse, "the fake knows $set in an update by a pipeline, and got %s", doc)
+		}
+		stage, err := compileSetting(set)
+		if err != nil {
+			return c, err
+		}
+		c.stages = append(c.stages, stage)
+	}
+	return c, nil
+}
+
 func (c *change) add(name string, v bson.RawValue) error {
 	switch name {
-	case "$set", "$unset", "$inc", "$min", "$max", "$setOnInsert", "$currentDate", "$push":
+	case "$set", "$unset", "$inc", "$min", "$max", "$setOnInsert", "$currentDate", "$push", "$pull":
 	default:
 		return failf(codeFailedToParse, "Unknown modifier: %s (the fake does not know it)", name)
 	}
@@ -90,12 +119,19 @@ func (c *change) conflicts() error {
 
 // apply makes the document that follows from another. Its _id stays.
 func (c *change) apply(doc bson.Raw, inserting bool, now time.Time) (bson.Raw, error) {
-	if c.ops == nil {
+	if c.replaces() {
 		return c.replaced(doc)
 	}
 	var d bson.D
 	if err := bson.Unmarshal(doc, &d); err != nil {
 		return nil, failf(codeFailedToParse, "the document cannot be read: %v", err)
+	}
+	for _, stage := range c.stages {
+		next, err := stage.apply(encode(d), d, now)
+		if err != nil {
+			return nil, err
+		}
+		d = next
 	}
 	for _, op := range c.ops {
 		if op.name == "$setOnInsert" && !inserting {
@@ -162,7 +198,39 @@ func (op operation) apply(d bson.D, now time.Time) (bson.D, error) {
 		}
 		return into(d, op.path, func(any, bool) (any, error) { return bson.NewDateTimeFromTime(now), nil })
 	}
+	if op.name == "$pull" {
+		if _, err := encode(d).LookupErr(op.path...); err != nil {
+			return d, nil
+		}
+		return into(d, op.path, op.pull)
+	}
 	return into(d, op.path, op.push)
+}
+
+// pull removes the elements of an array that a filter, or a test, or a value
+// means.
+func (op operation) pull(old any, _ bool) (any, error) {
+	list, ok := old.(bson.A)
+	if !ok {
+		return nil, failf(codeBadValue, "Cannot apply $pull to a non-array value")
+	}
+	var gone func(v bson.RawValue) bool
+	elements, _ := bson.Raw(op.arg.Value).Elements()
+	switch {
+	case op.arg.Type == bson.TypeEmbeddedDocument && (len(elements) == 0 || !strings.HasPrefix(elements[0].Key(), "$")):
+		is, err := compileFilter(op.arg.Document())
+		if err != nil {
+			return nil, err
+		}
+		gone = func(v bson.RawValue) bool { doc, ok := v.DocumentOK(); return ok && is(doc) }
+	default:
+		is, err := compileTest(op.arg)
+		if err != nil {
+			return nil, err
+		}
+		gone = func(v bson.RawValue) bool { return is(found{values: []bson.RawValue{v}}) }
+	}
+	return slices.DeleteFunc(slices.Clone(list), func(x any) bool { return gone(value(x)) }), nil
 }
 
 // increment adds numbers: whole ones stay whole, and become long if need be.

@@ -182,7 +182,7 @@ func update(c *call) (bson.D, error) {
 		}
 		u := updating{c: c, ns: ns, filter: filter, change: ch}
 		if truthy(stmt.Lookup("multi")) {
-			if ch.ops == nil {
+			if ch.replaces() {
 				return failf(codeFailedToParse, "multi update is not supported for replacement-style update")
 			}
 			err = u.all()
@@ -270,7 +270,7 @@ func (u *updating) write(doc bson.Raw) error {
 		return nil
 	}
 	op := "update"
-	if u.change.ops == nil {
+	if u.change.replaces() {
 		op = "replace"
 	}
 	id := doc.Lookup("_id")
@@ -289,7 +289,7 @@ func (u *updating) upsert() (bson.Raw, error) {
 		return nil, err
 	}
 	base := encode(d)
-	if u.change.ops == nil { // only the _id of the filter counts
+	if u.change.replaces() { // only the _id of the filter counts
 		base = encode(nil)
 		if id, ok := pinned(u.filter); ok {
 			base = encode(bson.D{{Key: "_id", Value: id}})

@@ -12,15 +12,17 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"promethean/internal/mongofake"
 	"promethean/internal/mongotest"
 	"promethean/internal/rapidtest"
 	"promethean/store/mongostore"
 	"promethean/store/storetest"
 )
 
-// onEach runs a test against every server that there is.
+// onEach runs a test against the fake, and against every server that there is.
 func onEach(t *testing.T, test func(t *testing.T, uri string)) {
 	t.Helper()
+	t.Run("fake", func(t *testing.T) { test(t, mongofake.Start(t, mongofake.Options{}).URI()) })
 	mongotest.Each(t, test)
 }
 
@@ -45,7 +47,7 @@ func newDatabase(t testing.TB, uri string) string {
 
 func connect(t testing.TB, uri string) *mongo.Client {
 	t.Helper()
-	client, err := mongo.Connect(options.Client().ApplyURI(uri).SetRetryWrites(false))
+	client, err := mongo.Connect(options.Client().ApplyURI(uri).SetRetryWrites(false).SetHeartbeatInterval(500 * time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}

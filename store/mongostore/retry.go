@@ -22,7 +22,8 @@ var transientCodes = []int{
 	50, 262, // out of time
 	112,      // a write conflict
 	133, 134, // no such read preference or read concern now
-	246,      // no snapshot of this moment, as collections have just changed
+	246,     // no snapshot of this moment, as collections have just changed
+	43, 237, // the cursor is gone, as after a failover; the read begins anew
 	16908292, // the compatible server: deadlock detected
 	16777245, // the compatible server: it could not serialize
 }

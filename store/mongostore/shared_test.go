@@ -314,7 +314,8 @@ func TestWatchBetweenStores(t *testing.T) {
 // atRest wants the pause between two looks to grow to most, and to stay so. A
 // look is one request, and the next one is sent most after the answer to it. So
 // the proxy sees them at least most apart, however slow everything is, and in a
-// window as many as such pauses fit into it, and one more.
+// window as many as such pauses fit into it, and one more. A change stream asks
+// beside that, and seldom.
 func atRest(t *testing.T, p *proxy, most time.Duration) {
 	t.Helper()
 	window := 4*most - most/10 // three pauses fit
@@ -330,8 +331,12 @@ func atRest(t *testing.T, p *proxy, most time.Duration) {
 			t.Fatalf("a store at rest sends %d requests where %d are due", requests, limit)
 		}
 	}
+	before := p.awaits()
 	if requests, limit = look(); requests > limit {
 		t.Errorf("a store that was at rest sends %d requests where %d are due", requests, limit)
+	}
+	if asked := p.awaits() - before; asked > 1 {
+		t.Errorf("a change stream at rest asks %d times in %v", asked, window)
 	}
 }
 

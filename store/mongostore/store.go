@@ -81,6 +81,9 @@ func Open(ctx context.Context, url string, o Options) (*Store, error) {
 		SetReadPreference(readpref.Primary()).SetReadConcern(readconcern.Majority()).SetWriteConcern(majority).
 		SetServerSelectionTimeout(min(o.Timeout, o.RetryFor)).SetConnectTimeout(o.Timeout).
 		SetAppName("promethean")
+	if settings.HeartbeatInterval == nil {
+		settings.SetHeartbeatInterval(heartbeat)
+	}
 	client, err := mongo.Connect(settings)
 	if err != nil {
 		return nil, fmt.Errorf("open mongostore: %w: %w", store.ErrInvalid, err)
@@ -103,6 +106,11 @@ func Open(ctx context.Context, url string, o Options) (*Store, error) {
 	s.tasks.Go(s.stream)
 	return s, nil
 }
+
+// heartbeat is how often the driver asks how the server is, unless the address
+// says it. Closing waits for an answer under way, which the driver's own 10 s
+// would make long.
+const heartbeat = 2 * time.Second
 
 func (s *Store) collection(name string) *mongo.Collection {
 	return s.db.Collection(s.o.Prefix + name)

@@ -2,9 +2,11 @@ package mongostore
 
 import (
 	"errors"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
 // stream follows the server's change stream of new commits, where there is
@@ -25,11 +27,15 @@ func (s *Store) stream() {
 	}
 }
 
+// maxAwait is how long the server may wait for a change before it answers that
+// there is none. By itself it would do so every second.
+const maxAwait = 10 * time.Second
+
 func (s *Store) follow(opened func()) error {
 	changes, err := s.commits.Watch(s.life, mongo.Pipeline{
 		{{Key: "$match", Value: bson.D{{Key: "operationType", Value: "insert"}}}},
 		{{Key: "$project", Value: bson.D{{Key: "t", Value: "$fullDocument.t"}, {Key: "last", Value: "$fullDocument.last"}}}},
-	})
+	}, options.ChangeStream().SetMaxAwaitTime(maxAwait))
 	if err != nil {
 		return err
 	}

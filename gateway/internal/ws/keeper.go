@@ -9,8 +9,7 @@ import (
 // Keeper looks after connections: one goroutine for all, while there are any.
 type Keeper struct {
 	ping, stall, every time.Duration
-	now                atomic.Int64 // nanoseconds since began, as of the last look
-	began              time.Time
+	now                atomic.Int64 // the keeper's own time in nanoseconds, as of the last look
 
 	mu    sync.Mutex
 	conns map[*Conn]struct{}
@@ -26,7 +25,7 @@ func NewKeeper(ping, stall time.Duration) *Keeper {
 	if stall <= 0 {
 		stall = 30 * time.Second
 	}
-	k := &Keeper{ping: ping, stall: stall, began: time.Now(), conns: make(map[*Conn]struct{})}
+	k := &Keeper{ping: ping, stall: stall, conns: make(map[*Conn]struct{})}
 	k.every = max(min(ping, stall, 16*time.Second)/16, time.Millisecond)
 	return k
 }
@@ -36,7 +35,6 @@ func (k *Keeper) add(c *Conn) {
 	defer k.mu.Unlock()
 	if k.quit == nil {
 		k.quit = make(chan struct{})
-		k.now.Store(int64(time.Since(k.began)))
 		go k.run(k.quit)
 	}
 	now := k.now.Load()
@@ -58,20 +56,28 @@ func (k *Keeper) remove(c *Conn) {
 func (k *Keeper) run(quit chan struct{}) {
 	t := time.NewTicker(k.every)
 	defer t.Stop()
-	for {
+	for last := time.Now(); ; {
 		select {
 		case <-quit:
 			return
 		case <-t.C:
 		}
-		now := int64(time.Since(k.began))
-		k.now.Store(now)
+		looked := time.Now()
+		now := k.tick(looked.Sub(last))
+		last = looked
 		k.mu.Lock()
 		for c := range k.conns {
 			k.look(c, now)
 		}
 		k.mu.Unlock()
 	}
+}
+
+// tick has the keeper's time go on. A look that comes much too late means that
+// this process was held up, and not the others, whose answers may wait to be
+// read: it counts no more than a few.
+func (k *Keeper) tick(passed time.Duration) int64 {
+	return k.now.Add(int64(min(passed, 4*k.every)))
 }
 
 // look sees whether a connection needs something.

@@ -319,6 +319,28 @@ func TestSilent(t *testing.T) {
 	})
 }
 
+// TestHeldUp has the whole process stand still for long: that is no silence of
+// those who are connected. They are asked, and have the time to answer.
+func TestHeldUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := NewKeeper(30*time.Second, 0)
+		c, _, _ := pair(t, k, Options{})
+		defer c.Finish()
+		for range 3 {
+			k.look(c, k.tick(time.Hour))
+			if c.told {
+				t.Fatal("it counts as silent")
+			}
+		}
+		for passed := time.Duration(0); passed <= 2*30*time.Second; passed += k.every {
+			k.look(c, k.tick(k.every))
+		}
+		if !c.told {
+			t.Error("it was silent for two pings, and is still there")
+		}
+	})
+}
+
 // TestLargeBuffer sends much and then nothing: the large buffer is given back.
 func TestLargeBuffer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
