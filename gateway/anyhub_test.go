@@ -94,7 +94,7 @@ func TestFeedsAtAnyHub(t *testing.T) {
 // Where hubs share their documents one of them projects, and any of them can be
 // asked to build a view anew, and how far that is.
 func TestRebuildAtAnyHub(t *testing.T) {
-	mongotest.Each(t, func(t *testing.T, uri string) {
+	onMongoDB(t, func(t *testing.T, uri string) {
 		database := "gateway_" + strings.ReplaceAll(event.NewID().String(), "-", "")
 		sets := []*view.Set{view.NewSet(), view.NewSet()}
 		h := fleet(t, 2, ownLong, func(t *testing.T) (promethean.Log, *netfault.Proxy) {

@@ -19,6 +19,7 @@ import (
 	"promethean/cluster"
 	"promethean/event"
 	"promethean/gateway"
+	"promethean/internal/mongofake"
 	"promethean/internal/mongotest"
 	"promethean/internal/natstest"
 	"promethean/internal/netfault"
@@ -79,7 +80,7 @@ func onEngines(t *testing.T, test func(t *testing.T, open engineOf)) {
 			return log, p
 		})
 	})
-	mongotest.Each(t, func(t *testing.T, uri string) {
+	onMongoDB(t, func(t *testing.T, uri string) {
 		database := "gateway_" + strings.ReplaceAll(event.NewID().String(), "-", "")
 		test(t, func(t *testing.T) (promethean.Log, *netfault.Proxy) {
 			p := netfault.New(t, mongotest.Host(t, uri))
@@ -90,6 +91,13 @@ func onEngines(t *testing.T, test func(t *testing.T, open engineOf)) {
 			return log, p
 		})
 	})
+}
+
+// onMongoDB runs a test against the fake, and against every MongoDB that there is.
+func onMongoDB(t *testing.T, test func(t *testing.T, uri string)) {
+	t.Helper()
+	t.Run("fake", func(t *testing.T) { test(t, mongofake.Start(t, mongofake.Options{}).URI()) })
+	mongotest.Each(t, test)
 }
 
 // fleet starts hubs that share an engine. change may alter the options of one.

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"promethean/internal/mongofake"
 	"promethean/internal/mongotest"
 	"promethean/internal/natstest"
 )
@@ -30,6 +31,8 @@ type hub struct {
 	cmd  *exec.Cmd
 	url  string
 	said *transcript
+
+	states int // how many states were published
 }
 
 // transcript collects what a process says.
@@ -309,13 +312,14 @@ func onEach(t *testing.T, test func(t *testing.T, store string)) {
 	t.Run("memory", func(t *testing.T) { test(t, "memory://") })
 	t.Run("file", func(t *testing.T) { test(t, "file://"+t.TempDir()) })
 	t.Run("nats", func(t *testing.T) { test(t, natstest.Start(t, nil).URL()) })
+	t.Run("fake of mongodb", func(t *testing.T) { test(t, mongofake.Start(t, mongofake.Options{}).URI()) })
 	t.Run("mongodb", func(t *testing.T) { test(t, mongotest.Fresh(t, "contract")) })
 }
 
 // until waits for a condition.
 func (p *hub) until(what string, ok func() bool) {
 	p.Helper()
-	for over := time.After(30 * time.Second); !ok(); {
+	for over := time.After(time.Minute); !ok(); { // a hub compacts every 30 s
 		select {
 		case <-over:
 			p.Fatalf("%s did not come", what)

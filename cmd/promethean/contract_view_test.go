@@ -28,6 +28,7 @@ views:
 // TestContractViews walks the rows of read models, time travel and compaction.
 func TestContractViews(t *testing.T) {
 	onEach(t, func(t *testing.T, store string) {
+		t.Parallel() // it waits for a compaction most of the time
 		file := filepath.Join(t.TempDir(), "promethean.yaml")
 		if err := os.WriteFile(file, []byte(viewsConfig), 0o600); err != nil {
 			t.Fatal(err)
@@ -51,6 +52,7 @@ func TestContractViews(t *testing.T) {
 				q := *p
 				q.T = t
 				row.walk(&q)
+				p.states = q.states
 			})
 		}
 		if store != "memory://" {
@@ -63,15 +65,12 @@ func TestContractViews(t *testing.T) {
 	})
 }
 
-// stateTS is the time of the last state.
-var stateTS = int64(1_765_700_000_000)
-
 // state publishes a state and waits until the view has it.
 func (p *hub) state(host, name string, pid int, status string) {
 	p.Helper()
 	key := fmt.Sprintf("%s:%s:%d", host, name, pid)
-	stateTS++ // newest first needs times that differ
-	r := p.publish("process.state", fmt.Sprintf("?key=%s&ts=%d", url.QueryEscape(key), stateTS),
+	p.states++ // newest first needs times that differ
+	r := p.publish("process.state", fmt.Sprintf("?key=%s&ts=%d", url.QueryEscape(key), 1_765_700_000_000+p.states),
 		fmt.Sprintf(`{"processId":%q,"host":%q,"name":%q,"pid":%d,"status":%q}`, key, host, name, pid, status))
 	p.caughtUp("processes", r.Seq)
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"promethean/internal/mongofake"
 	"promethean/internal/mongotest"
 	"promethean/internal/natstest"
 )
@@ -25,6 +26,9 @@ func TestServeOnEveryEngine(t *testing.T) {
 		},
 		"nats": func(t *testing.T) (string, bool, bool) {
 			return natstest.Start(t, nil).URL() + "?prefix=serve", true, true
+		},
+		"fake of mongodb": func(t *testing.T) (string, bool, bool) {
+			return mongofake.Start(t, mongofake.Options{}).URI(), true, true
 		},
 		"mongodb": func(t *testing.T) (string, bool, bool) { return mongotest.Fresh(t, "serve"), true, true },
 	} {

@@ -17,6 +17,7 @@ import (
 	"promethean"
 	"promethean/compact"
 	"promethean/event"
+	"promethean/internal/mongofake"
 	"promethean/internal/mongotest"
 	"promethean/internal/natstest"
 	"promethean/partition/state"
@@ -310,8 +311,13 @@ func TestCrashHistoriesNATS(t *testing.T) {
 	})
 }
 
-func TestCrashHistoriesMongoDB(t *testing.T) {
-	url := mongotest.Any(t)
+func TestCrashHistoriesMongoDBFake(t *testing.T) {
+	historiesOnMongoDB(t, mongofake.Start(t, mongofake.Options{}).URI())
+}
+
+func TestCrashHistoriesMongoDB(t *testing.T) { historiesOnMongoDB(t, mongotest.Any(t)) }
+
+func historiesOnMongoDB(t *testing.T, url string) {
 	run := time.Now().UnixNano()
 	serverHistories(t, func(seed uint64) (promethean.Log, error) {
 		return mongostore.Open(t.Context(), url, mongostore.Options{Database: fmt.Sprintf("state_%d_%d", run, seed)})
