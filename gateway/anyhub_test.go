@@ -24,7 +24,7 @@ func TestFeedsAtAnyHub(t *testing.T) {
 	onEngines(t, func(t *testing.T, open engineOf) {
 		sets := make([]*changefeed.Set, 2)
 		var logs []promethean.Log
-		h := fleet(t, 2, ownLong, func(t *testing.T) (promethean.Log, *netfault.Proxy) {
+		h := fleet(t, 2, ownLong, func(t testing.TB) (promethean.Log, *netfault.Proxy) {
 			log, p := open(t)
 			logs = append(logs, log)
 			return log, p
@@ -97,7 +97,7 @@ func TestRebuildAtAnyHub(t *testing.T) {
 	onMongoDB(t, func(t *testing.T, uri string) {
 		database := "gateway_" + strings.ReplaceAll(event.NewID().String(), "-", "")
 		sets := []*view.Set{view.NewSet(), view.NewSet()}
-		h := fleet(t, 2, ownLong, func(t *testing.T) (promethean.Log, *netfault.Proxy) {
+		h := fleet(t, 2, ownLong, func(t testing.TB) (promethean.Log, *netfault.Proxy) {
 			p := netfault.New(t, mongotest.Host(t, uri))
 			log, err := mongostore.Open(t.Context(), mongotest.Direct(p.Addr()), mongostore.Options{Database: database})
 			if err != nil {

@@ -71,7 +71,7 @@ func (l *logBuffer) String() string {
 func onEngines(t *testing.T, test func(t *testing.T, open engineOf)) {
 	t.Run("nats", func(t *testing.T) {
 		url := natstest.Start(t, nil).URL()
-		test(t, func(t *testing.T) (promethean.Log, *netfault.Proxy) {
+		test(t, func(t testing.TB) (promethean.Log, *netfault.Proxy) {
 			p := netfault.New(t, strings.TrimPrefix(url, "nats://"))
 			log, err := natsstore.Open(context.Background(), "nats://"+p.Addr(), natsstore.Options{})
 			if err != nil {
@@ -82,7 +82,7 @@ func onEngines(t *testing.T, test func(t *testing.T, open engineOf)) {
 	})
 	onMongoDB(t, func(t *testing.T, uri string) {
 		database := "gateway_" + strings.ReplaceAll(event.NewID().String(), "-", "")
-		test(t, func(t *testing.T) (promethean.Log, *netfault.Proxy) {
+		test(t, func(t testing.TB) (promethean.Log, *netfault.Proxy) {
 			p := netfault.New(t, mongotest.Host(t, uri))
 			log, err := mongostore.Open(context.Background(), mongotest.Direct(p.Addr()), mongostore.Options{Database: database})
 			if err != nil {
@@ -101,7 +101,7 @@ func onMongoDB(t *testing.T, test func(t *testing.T, uri string)) {
 }
 
 // fleet starts hubs that share an engine. change may alter the options of one.
-func fleet(t *testing.T, n int, own time.Duration, open engineOf, change func(i int, o *gateway.Options, c *cluster.Options)) []*fleetHub {
+func fleet(t testing.TB, n int, own time.Duration, open engineOf, change func(i int, o *gateway.Options, c *cluster.Options)) []*fleetHub {
 	t.Helper()
 	var out []*fleetHub
 	for i := range n {
@@ -297,4 +297,4 @@ func judge(t *testing.T, want int, once bool, list ...*consumer) {
 }
 
 // engineOf opens the engine for one hub.
-type engineOf = func(t *testing.T) (promethean.Log, *netfault.Proxy)
+type engineOf = func(t testing.TB) (promethean.Log, *netfault.Proxy)

@@ -20,10 +20,10 @@ import (
 )
 
 // pair starts two hubs over NATS, of which the first owns a group of a topic.
-func pair(t *testing.T, change func(i int, o *gateway.Options, c *cluster.Options)) (own, other *fleetHub) {
+func pair(t testing.TB, change func(i int, o *gateway.Options, c *cluster.Options)) (own, other *fleetHub) {
 	t.Helper()
 	url := natstest.Start(t, nil).URL()
-	h := fleet(t, 2, ownLong, func(t *testing.T) (promethean.Log, *netfault.Proxy) {
+	h := fleet(t, 2, ownLong, func(t testing.TB) (promethean.Log, *netfault.Proxy) {
 		p := netfault.New(t, strings.TrimPrefix(url, "nats://"))
 		log, err := natsstore.Open(context.Background(), "nats://"+p.Addr(), natsstore.Options{})
 		if err != nil {

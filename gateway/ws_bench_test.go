@@ -211,9 +211,31 @@ func BenchmarkPublishWSBatch(b *testing.B) {
 // BenchmarkConsumeWS consumes with batches of 500 and durable acks.
 func BenchmarkConsumeWS(b *testing.B) {
 	hub, url := serveDisk(b)
-	const size = 500
-	batch := make([]event.Event, size)
-	for sent := 0; sent < b.N; sent += size {
+	publishMany(b, hub, b.N)
+	consumeWS(b, url)
+}
+
+// BenchmarkRelay consumes a group at the hub that owns it, and at another one,
+// which passes it on. The engine is NATS, in one process with both hubs.
+func BenchmarkRelay(b *testing.B) {
+	for _, at := range []string{"owner", "other"} {
+		b.Run(at, func(b *testing.B) {
+			own, other := pair(b, nil)
+			own.hold("bench.events", "g", `,"batch":500,"batchSize":500,"maxInFlight":4000`)
+			publishMany(b, own.hub, b.N)
+			if at == "owner" {
+				other = own
+			}
+			consumeWS(b, other.url)
+		})
+	}
+}
+
+// publishMany publishes n events to bench.events, or a few more.
+func publishMany(b *testing.B, hub *promethean.Hub, n int) {
+	b.Helper()
+	batch := make([]event.Event, 500)
+	for sent := 0; sent < n; sent += len(batch) {
 		for i := range batch {
 			batch[i] = event.New("bench.events", []byte(benchPayload))
 		}
@@ -221,13 +243,18 @@ func BenchmarkConsumeWS(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// consumeWS has a group take b.N events of bench.events at a hub, and times it.
+func consumeWS(b *testing.B, url string) {
+	b.Helper()
 	c := dialRaw(b, url)
 	b.ResetTimer()
 	c.add([]byte(`{"op":"SUBSCRIBE","topic":"bench.events","group":"g","opts":{"from":"earliest","batch":500,"batchSize":500,"maxInFlight":4000}}`))
 	if err := c.flush(); err != nil {
 		b.Fatal(err)
 	}
-	for got, acked := 0, 0; acked < b.N; {
+	for acked := 0; acked < b.N; {
 		msg, err := c.next()
 		if err != nil {
 			b.Fatal(err)
@@ -247,7 +274,6 @@ func BenchmarkConsumeWS(b *testing.B) {
 			}
 			msg = msg[i+16:]
 			ack = append(append(append(append(ack, sep...), '"'), msg[:36]...), '"')
-			got++
 		}
 		c.add(append(ack, `]}`...))
 		if err := c.flush(); err != nil {
