@@ -22,7 +22,7 @@ func TestClusterConformance(t *testing.T) {
 	t.Parallel()
 	h := harness("cluster", natstest.StartCluster(t, 3).URL())
 	h.Skip = map[string]string{leakCase: "runs in TestNoGoroutineLeft, with the server in another process"}
-	h.Many, h.Timeout = 3000, 4*time.Minute // with -race it is slow
+	h.Many = 3000 // with -race it is slow
 	const lanes = 4
 	cases := storetest.Cases()
 	var all sync.WaitGroup

@@ -78,7 +78,7 @@ func harness(name, url string) storetest.Harness {
 		return s
 	}
 	return storetest.Harness{
-		Name: name,
+		Name: name, Timeout: 4 * time.Minute, // with -race it is slow
 		Open: func(t testing.TB) storetest.Engine {
 			prefix := newPrefix()
 			t.Cleanup(func() { remove(t, url, prefix) })
