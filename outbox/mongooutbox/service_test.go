@@ -413,3 +413,33 @@ func TestDrainSpeed(t *testing.T) {
 		t.Logf("%d rows in %s: %.0f rows/s", n, took.Round(time.Millisecond), float64(n)/took.Seconds())
 	})
 }
+
+// A stream that wakes is not lost for a time limit that the address sets for
+// calls, and asks the server seldom while nothing comes.
+func TestWakeAtRest(t *testing.T) {
+	const limit = 500 * time.Millisecond
+	fake := mongofake.Start(t, mongofake.Options{})
+	s := server{uri: fmt.Sprintf("%s&timeoutMS=%d", fake.URI(), limit.Milliseconds())}
+	box := newBox(t, s, connect(t, s).Database("service"))
+	ctx, cancel := context.WithCancel(t.Context())
+	woken, err := box.Wake(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := fake.Await(ctx, "getMore", 1); err != nil {
+		t.Fatal(err)
+	}
+	asked, stop := context.WithTimeout(ctx, 5*limit)
+	defer stop()
+	if fake.Await(asked, "getMore", 2) == nil {
+		t.Error("it asks more than once in 2.5 s")
+	}
+	select {
+	case _, open := <-woken:
+		t.Errorf("woken by nothing, or ended: open %v", open)
+	default:
+	}
+	cancel()
+	for range woken { // until it has ended
+	}
+}

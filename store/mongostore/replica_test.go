@@ -61,6 +61,23 @@ func TestWakeByChangeStream(t *testing.T) {
 	t.Run("mongodb", func(t *testing.T) { test(t, mongotest.Real(t), func(int) {}) })
 }
 
+// TestStreamWithTimeLimit: where the address limits the time of calls, a change
+// stream at rest is not lost again and again.
+func TestStreamWithTimeLimit(t *testing.T) {
+	const limit = 500 * time.Millisecond
+	fake := mongofake.Start(t, mongofake.Options{})
+	late := time.Hour
+	open(t, fmt.Sprintf("%s&timeoutMS=%d", fake.URI(), limit.Milliseconds()), mongostore.Options{Database: newDatabase(t, fake.URI()), PollMin: late, PollMax: late})
+	if err := fake.Await(deadline(t), "getMore", 1); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*limit)
+	defer cancel()
+	if err := fake.Await(ctx, "aggregate", fake.Calls("aggregate")+1); err == nil {
+		t.Error("the stream was opened anew")
+	}
+}
+
 // TestPrimaryStepsDown has the primary go for a while, again and again, while
 // several stores append and settle: calls wait for the next one, nobody is told
 // anything that is not so, and nothing is stored twice.

@@ -1,6 +1,7 @@
 package mongostore
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -27,12 +28,20 @@ func (s *Store) stream() {
 	}
 }
 
-// maxAwait is how long the server may wait for a change before it answers that
-// there is none. By itself it would do so every second.
-const maxAwait = 10 * time.Second
+const (
+	// maxAwait is how long the server may wait for a change before it answers
+	// that there is none. By itself it would do so every second.
+	maxAwait = 10 * time.Second
+	// renewed is when a stream is opened anew. With a deadline of its own, a limit
+	// that the address sets for calls does not end it; the driver wants one that
+	// is not too far away.
+	renewed = 24 * time.Hour
+)
 
 func (s *Store) follow(opened func()) error {
-	changes, err := s.commits.Watch(s.life, mongo.Pipeline{
+	ctx, cancel := context.WithTimeout(s.life, renewed)
+	defer cancel()
+	changes, err := s.commits.Watch(ctx, mongo.Pipeline{
 		{{Key: "$match", Value: bson.D{{Key: "operationType", Value: "insert"}}}},
 		{{Key: "$project", Value: bson.D{{Key: "t", Value: "$fullDocument.t"}, {Key: "last", Value: "$fullDocument.last"}}}},
 	}, options.ChangeStream().SetMaxAwaitTime(maxAwait))
@@ -41,7 +50,7 @@ func (s *Store) follow(opened func()) error {
 	}
 	defer func() { _ = changes.Close(s.life) }()
 	opened()
-	for changes.Next(s.life) {
+	for changes.Next(ctx) {
 		var row struct {
 			Topic string `bson:"t"`
 			Last  int64  `bson:"last"`
