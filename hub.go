@@ -81,6 +81,7 @@ type Hub struct {
 	// follows are told of topics that are new.
 	follows map[*Following]struct{}
 	topics  map[string]*topicState
+	sets    uint64 // how often this hub has set a topic
 	// watchers are told of settings.
 	watchers map[*settingsWatcher]struct{}
 	// notices are those of a shared engine; nil where there is no other hub.
@@ -93,6 +94,7 @@ type Hub struct {
 type topicState struct {
 	partitions int
 	settings   store.Settings
+	setAt      uint64 // Hub.sets when this hub set it last
 }
 
 // set takes over settings.
@@ -253,7 +255,12 @@ func (h *Hub) SetTopic(ctx context.Context, topic string, s store.Settings) erro
 	if err := h.groups.SetPartitions(ctx, topic, h.Settings(topic).Partitions, max(s.Partitions, 1), set); err != nil {
 		return err
 	}
-	h.learn(topic, s)
+	h.mu.Lock()
+	h.sets++
+	asOf := h.sets
+	h.known(topic).setAt = asOf
+	h.mu.Unlock()
+	h.learn(topic, s, asOf)
 	if h.notices != nil {
 		h.notices.changed(topic)
 	}

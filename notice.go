@@ -120,14 +120,17 @@ func (n *notices) take(e *event.Event) bool {
 	return x.Set
 }
 
-// look learns the settings of all topics. What this hub sets meanwhile is told
-// afterwards, and so looked at again.
+// look learns the settings of all topics. What this hub sets meanwhile stays, is
+// told afterwards, and so looked at again.
 func (n *notices) look(ctx context.Context) error {
+	n.h.mu.Lock()
+	asOf := n.h.sets
+	n.h.mu.Unlock()
 	for t, err := range n.h.log.Topics(ctx) {
 		if err != nil {
 			return err
 		}
-		n.h.learn(t.Name, t.Settings)
+		n.h.learn(t.Name, t.Settings, asOf)
 	}
 	return nil
 }

@@ -3,6 +3,8 @@ package promethean_test
 import (
 	"context"
 	"errors"
+	"iter"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -82,6 +84,80 @@ func TestHubsTellEachOtherOfTopics(t *testing.T) {
 		synctest.Wait()
 		if err := last(b); err == nil {
 			t.Error("partition 7 of 4 is taken")
+		}
+	})
+}
+
+// slowTopics lists topics as they were, and late: when it is let.
+type slowTopics struct {
+	lent
+	slow *atomic.Bool
+	read chan struct{} // told when a list was read
+	let  chan struct{}
+}
+
+func (s slowTopics) Topics(ctx context.Context) iter.Seq2[store.Topic, error] {
+	return func(yield func(store.Topic, error) bool) {
+		var list []store.Topic
+		for t, err := range s.lent.Topics(ctx) {
+			if err != nil {
+				yield(t, err)
+				return
+			}
+			list = append(list, t)
+		}
+		if s.slow.Load() {
+			s.read <- struct{}{}
+			<-s.let
+		}
+		for _, t := range list {
+			if !yield(t, nil) {
+				return
+			}
+		}
+	}
+}
+
+// A hub that sets a topic knows it from then on, also while it is told of what
+// others have set: that may have been read before.
+func TestOwnSettingsStay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		log, err := logstore.OpenMemory(logstore.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		shared := storetest.Share(log)
+		slow := slowTopics{lent{shared}, new(atomic.Bool), make(chan struct{}), make(chan struct{})}
+		hub, err := promethean.New(slow, promethean.Options{Owner: "a"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := errors.Join(hub.Close(), shared.Close()); err != nil {
+				t.Error(err)
+			}
+		}()
+		set := func(n int) {
+			t.Helper()
+			if err := hub.SetTopic(ctx, "orders", store.Settings{Partitions: n}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		slow.slow.Store(true)
+		set(2)
+		<-slow.read // by the hub itself, for its own notice
+		set(3)
+		slow.let <- struct{}{}
+		<-slow.read // what was read before is taken in, and it looks again
+		if n := hub.Settings("orders").Partitions; n != 3 {
+			t.Errorf("the topic was set to 3 partitions, and has %d", n)
+		}
+		slow.slow.Store(false)
+		slow.let <- struct{}{}
+		synctest.Wait()
+		if n := hub.Settings("orders").Partitions; n != 3 {
+			t.Errorf("the topic has %d partitions in the end", n)
 		}
 	})
 }

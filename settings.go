@@ -54,10 +54,15 @@ func (h *Hub) Settings(topic string) store.Settings {
 	return store.Settings{}
 }
 
-// learn takes over the settings of a topic and tells those who watch.
-func (h *Hub) learn(topic string, s store.Settings) {
+// learn takes over the settings of a topic and tells those who watch. They were
+// read when this hub had set topics so often: what it has set since is newer.
+func (h *Hub) learn(topic string, s store.Settings, asOf uint64) {
 	h.mu.Lock()
 	t := h.known(topic)
+	if t.setAt > asOf {
+		h.mu.Unlock()
+		return
+	}
 	changed := !same(t.settings, s)
 	t.set(s)
 	watchers := make([]*settingsWatcher, 0, len(h.watchers))
