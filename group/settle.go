@@ -438,7 +438,10 @@ func (r *runner) ackAll(ids []Selected, async bool) ([]Result, error) {
 		return nil, err
 	}
 	for i, s := range ids {
-		out[i] = Result{ID: s.ID, Err: r.ackID(s.ID, seqs[i])}
+		out[i] = Result{ID: s.ID, Err: r.ofOwner(s)}
+		if out[i].Err == nil {
+			out[i].Err = r.ackID(s.ID, seqs[i])
+		}
 	}
 	if async {
 		r.mu.Unlock()
@@ -448,6 +451,15 @@ func (r *runner) ackAll(ids []Selected, async bool) ([]Result, error) {
 	r.settle()
 	r.mu.Unlock()
 	return out, r.named(<-done)
+}
+
+// ofOwner says whether a delivery of a partition is of its owner by now. The
+// partition may have gone and come again since it was found. mu must be held.
+func (r *runner) ofOwner(s Selected) error {
+	if r.part == nil {
+		return nil
+	}
+	return ofEpoch(s, r.cur.Epoch)
 }
 
 // locate finds the seqs of ids that are not held; 0 where there is none.
@@ -574,6 +586,8 @@ func (r *runner) changeAll(ids []Selected, do func(*runner, *item)) ([]Result, e
 		it := r.meant(s)
 		out[i].ID = s.ID
 		switch {
+		case r.ofOwner(s) != nil:
+			out[i].Err = ErrFenced
 		case it == nil && (seqs[i] == 0 || seqs[i] > r.next), it != nil && it.delivered == 0 && !it.handed:
 			out[i].Err = ErrUnknownID
 		case it == nil, it.state != leased, s.Lease != 0 && s.Lease != it.lease:
