@@ -21,15 +21,21 @@ type lent struct{ *storetest.Shared }
 
 func (lent) Close() error { return nil }
 
+// shareMemory gives an engine in memory for several hubs.
+func shareMemory(t *testing.T) *storetest.Shared {
+	t.Helper()
+	log, err := logstore.OpenMemory(logstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return storetest.Share(log)
+}
+
 // Hubs on one engine learn of each other's topics and of their settings.
 func TestHubsTellEachOtherOfTopics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
-		log, err := logstore.OpenMemory(logstore.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		shared := storetest.Share(log)
+		shared := shareMemory(t)
 		a, err := promethean.New(shared, promethean.Options{Owner: "a"})
 		if err != nil {
 			t.Fatal(err)
@@ -123,11 +129,7 @@ func (s slowTopics) Topics(ctx context.Context) iter.Seq2[store.Topic, error] {
 func TestOwnSettingsStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
-		log, err := logstore.OpenMemory(logstore.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		shared := storetest.Share(log)
+		shared := shareMemory(t)
 		slow := slowTopics{lent{shared}, new(atomic.Bool), make(chan struct{}), make(chan struct{})}
 		hub, err := promethean.New(slow, promethean.Options{Owner: "a"})
 		if err != nil {
